@@ -360,9 +360,9 @@ class Applier(Generic[Execution]):
                 # They start again when this job is visible, see `_release`: earlier, they might
                 # take the lock again.
                 self._giving_way.setdefault(job.entries[0].position, []).extend(younger)
-            for each in younger:
-                self._target.abandon(each)
-                each.execution = None
+            for younger_job in younger:
+                self._target.abandon(younger_job)
+                younger_job.execution = None
         pause_seconds = self._options.retry_pause_ms / 1000 * 2 ** (failures - 1)
         if failures > 1:
             self._wait(lambda: False, min(pause_seconds, 1.0))
@@ -428,8 +428,8 @@ class Applier(Generic[Execution]):
                 if job.worker not in self._committing:
                     self._workers[job.worker].state = WorkerState.IDLE
                     self._idle[job.worker] = None
-            for each in self._giving_way.pop(job.entries[0].position, ()):
-                self._queues[each.worker].put(each)
+            for younger in self._giving_way.pop(job.entries[0].position, ()):
+                self._queues[younger.worker].put(younger)
 
     def _apply_alone(self, entries: Sequence[RelayEntry]) -> None:
         """Executes and commits in the appending thread; a callback's entries come after."""
@@ -451,7 +451,9 @@ class Applier(Generic[Execution]):
         while left:
             part = left[:size] if len(left) > size else left
             if self._ends:
-                ends = [place for place, each in enumerate(part, 1) if each.position in self._ends]
+                ends = [
+                    place for place, entry in enumerate(part, 1) if entry.position in self._ends
+                ]
                 # Only the first end cuts this part; the others are met again in what is left.
                 self._ends -= {part[place - 1].position for place in ends[:1]}
                 part = part[: ends[0]] if ends else part

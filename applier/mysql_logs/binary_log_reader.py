@@ -147,7 +147,7 @@ class BinaryLogReader:
 
     @property
     def notes(self) -> list[str]:
-        """What people should know of a log that was read: what it lacks, what was left out."""
+        """Texts for people about a log that was read: what it lacks, what was left out."""
         notes = [f"{table}: {why}" for table, why in self.tables_without_keys.items()]
         if self.dropped:
             notes.append(f"{self.path}: {self.dropped} transactions are not whole and left out")

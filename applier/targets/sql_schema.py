@@ -398,13 +398,13 @@ def _columns(
         return ()
     columns = []
     for name, type_name in given.items():
-        known = [each for each in types if each.value == type_name]
+        kinds = [kind for kind in types if kind.value == type_name]
         if not _NAME.fullmatch(name) or "." in name:
             problems.append(f"{at}: {name!r} is no name of a column")
-        elif known:
-            columns.append(Column(name, known[0]))
+        elif kinds:
+            columns.append(Column(name, kinds[0]))
         else:
-            names = ", ".join(each.value for each in types)
+            names = ", ".join(kind.value for kind in types)
             problems.append(f"{at}.{name} is {type_name!r}, expected one of {names}")
     return tuple(columns)
 

@@ -92,7 +92,9 @@ def to_keep(
         ends = _ends(log, tails)
         document: JsonObject = {
             "version": STATE_VERSION,
-            "histories": [_kept_history(log, each, tails[each.h], ends) for each in log.histories],
+            "histories": [
+                _kept_history(log, history, tails[history.h], ends) for history in log.histories
+            ],
             "jobs": {name: result.kept for name, result in results.items()},
             "shown": shown,
         }
@@ -110,7 +112,7 @@ def _rows(log: Log, tails: Mapping[int, Tail], needed: Iterable[tuple[int, int]]
     history's turns, the last writers of items, and what the jobs need.
     """
     columns = SCHEMA.fieldNames()
-    first = log.by_history(lambda each: tails[each.h].number)
+    first = log.by_history(lambda history: tails[history.h].number)
     in_tail = F.col("number") >= first
     joins = (F.col("kind") == RecordKind.VIEW_CHANGE.value) & F.col("resets_clock")
     tells = F.coalesce(F.col("kind").isin(*TELLING) | joins, F.lit(False))
@@ -137,13 +139,13 @@ def _files(log: Log) -> DataFrame:
 
 def _ends(log: Log, tails: Mapping[int, Tail]) -> dict[int, tuple[int, int]]:
     """Returns by history the largest tick and version of the rows that are not all kept."""
-    before = {each.h: each.before for each in log.histories}
+    before = {history.h: history.before for history in log.histories}
     ends = {
         h: (each.tick, each.whole_version - 1) if each else (0, 0) for h, each in before.items()
     }
     if all(tail.number == 1 for tail in tails.values()):
         return ends
-    first = log.by_history(lambda each: tails[each.h].number)
+    first = log.by_history(lambda history: tails[history.h].number)
     found = log.rows.where(F.col("number") < first).groupBy("h")
     for h, tick, version in found.agg(F.max("committed_tick"), F.max("version")).collect():
         ends[h] = max(ends[h][0], tick or 0), max(ends[h][1], version or 0)
@@ -250,7 +252,7 @@ def _list(told: JsonObject, *path: str) -> list[JsonObject]:
 
 def _numbers(objects: list[JsonObject], *names: str) -> list[float]:
     """Returns the numbers that objects have by one of several names."""
-    found = [each.get(name) for each in objects for name in names]
+    found = [one.get(name) for one in objects for name in names]
     return [value for value in found if isinstance(value, (int, float))]
 
 
@@ -454,7 +456,7 @@ def _run_all(
     with watched(spark, step, on_progress):
         kept = read_kept(spark, continued.report, paths) if continued else None
         log = Log(spark, paths, kept, keeps=len(names) == len(JOBS))
-        histories = [_history(each, log.histories) for each in log.histories]
+        histories = [_history(history, log.histories) for history in log.histories]
         if continued and kept:
             continued.files, continued.gone = len(kept.files), kept.gone
             continued.rows = int(log.files["rows"].sum())

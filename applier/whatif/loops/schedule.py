@@ -251,7 +251,7 @@ class _ColumnsOf:
         self.lane_firsts: _Numbers = ()
         """The first entry of each lane, after columns of the group commit were made."""
         self.partitions: dict[str, int] = {}
-        """How many partitions there are, by scheme, after columns of it were made."""
+        """The number of partitions, by scheme, after columns of it were made."""
 
     def columns(self, kind: int, stamps: Stamps, scheme: str) -> Columns:
         """Returns the columns that a rule of a kind reads, the others empty; `scheme` names the one

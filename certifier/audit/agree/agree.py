@@ -70,7 +70,7 @@ def run(log: Log) -> Result:
     """
     groups = _groups(log)
     tails = tails_of(log) if log.keeps else {}
-    ends = {each.h: tails[each.h].place if tails else _NOWHERE for each in log.histories}
+    ends = {history.h: tails[history.h].place if tails else _NOWHERE for history in log.histories}
     rows = _hashed(log, ends, groups)
     digests = _digests(rows) if groups else {}
     final, opened = _Found.kept(log), _Found()
@@ -87,7 +87,7 @@ def run(log: Log) -> Result:
     all_found = final.and_those(opened)
     result.add([_finding(log, h, each) for h, each in all_found.differing.items()])
     result.add([_absent(log, h, each) for h, each in all_found.absent.items()])
-    compared = sum(each.rows for histories in groups.values() for each in histories)
+    compared = sum(history.rows for histories in groups.values() for history in histories)
     result.summary = _summary(log, compared, all_found.pairs)
     return result
 
@@ -217,9 +217,9 @@ class _Records(NamedTuple):
 def _groups(log: Log) -> dict[int, list[History]]:
     """Returns the histories that are compared with each other, by the first one's number."""
     groups: dict[str, list[History]] = {}
-    for each in log.histories:
-        if each.source is not Source.BINARY_LOG and each.group_source is not None:
-            groups.setdefault(each.group_source, []).append(each)
+    for history in log.histories:
+        if history.source is not Source.BINARY_LOG and history.group_source is not None:
+            groups.setdefault(history.group_source, []).append(history)
     return {mine[0].h: mine for mine in groups.values() if len(mine) > 1}
 
 
@@ -283,7 +283,7 @@ def _differing_parts(digests: _Digests, histories: Sequence[History], end: int) 
     """
     differing = []
     for part, known in digests.items():
-        reaching = [each.h for each in histories if _reaches(each, part, end)]
+        reaching = [history.h for history in histories if _reaches(history, part, end)]
         if len(reaching) > 1 and len({known.get(h) for h in reaching}) > 1:
             differing.append(part)
     return sorted(differing)
@@ -345,7 +345,7 @@ class _Found:
 
     def to_keep(self, log: Log) -> JsonObject:
         """Returns this as it is kept."""
-        names = [each.name for each in log.histories]
+        names = [history.name for history in log.histories]
         return {
             "pairs": [
                 [names[one], names[other], each] for (one, other), each in self.pairs.items()
@@ -478,7 +478,7 @@ def _told(row: Row, names: Sequence[str]) -> str:
 
 
 def _summary(log: Log, compared: int, counted: Mapping[tuple[int, int], _Compared]) -> JsonObject:
-    histories = [each for each in log.histories if each.source is not Source.BINARY_LOG]
+    histories = [history for history in log.histories if history.source is not Source.BINARY_LOG]
     pairs = []
     for one, other in combinations(histories, 2):
         first = max(one.first_place, other.first_place)
@@ -495,7 +495,7 @@ def _summary(log: Log, compared: int, counted: Mapping[tuple[int, int], _Compare
                 }
             )
     return {
-        "places": max((each.rows for each in histories), default=0),
+        "places": max((history.rows for history in histories), default=0),
         "compared": compared,
         "pairs": pairs,
     }

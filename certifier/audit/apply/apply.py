@@ -79,12 +79,12 @@ def run(log: Log) -> Result:
     result = Result([each.finding for each in earlier.found], +earlier.counts)
     result.summary = {
         "observers": [],
-        "skipped": [_label(each, log) for each in recent.histories if each not in ticked],
+        "skipped": [_label(history, log) for history in recent.histories if history not in ticked],
     }
     if ticked:
         histories = [history.h for history in ticked]
         ran = _ran(log, histories)
-        is_new = F.col("number") > log.by_history(lambda each: each.since)
+        is_new = F.col("number") > log.by_history(lambda history: history.since)
         all_flags = _flags_of(log, ran).where(is_new)
         result.summary["observers"], result.tables["lag"], is_flagged = observers(
             recent, _ran(recent, histories), all_flags, ticked
@@ -93,7 +93,7 @@ def run(log: Log) -> Result:
             # Persisted, as the counts and the findings of each code ask for them again.
             _add_findings(log, ran, _first_of_each(all_flags).persist(), result)
     if log.keeps:
-        told = [Found(each, 0, 0, None, None) for each in result.findings]
+        told = [Found(finding, 0, 0, None, None) for finding in result.findings]
         result.kept = as_kept(merged([FoundAll(told, result.counts)]))
     return result
 

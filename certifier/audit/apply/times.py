@@ -89,7 +89,7 @@ class _Buckets(NamedTuple):
 
 
 def _buckets_of(histories: Iterable[History]) -> _Buckets:
-    rows = [(each.h, each.applied_us[0], bucket_us(each)) for each in histories]
+    rows = [(history.h, history.applied_us[0], bucket_us(history)) for history in histories]
     kinds = {"h": pl.Int32(), "begin": pl.Int64(), "size": pl.Int64()}
     return _Buckets(pl.DataFrame(rows, schema=kinds, orient="row"))
 
@@ -125,7 +125,7 @@ def observers(
     found = pl.DataFrame(made.toArrow(), schema=_TIMES)
     of_kind = {what: found.filter(pl.col("what") == what) for what in range(5)}
     paths = of_each(measured_by_stamps(log))
-    summary = [_summary(each, of_kind, totals(paths[each.h])) for each in ticked]
+    summary = [_summary(history, of_kind, totals(paths[history.h])) for history in ticked]
     lag = of_kind[_BUCKET].filter(pl.col("count") > 0).sort("h", "bucket")
     table = log.spark.createDataFrame(
         lag.select("h", "bucket", *_LAG_COLUMNS).rows(), _TABLE
@@ -220,7 +220,7 @@ def _summary(
         .sort("busy_us", "worker", descending=[True, False])
         .iter_rows(named=True)
     )
-    work = [Row(**each) for each in workers]
+    work = [Row(**worker) for worker in workers]
     count, beside = (int(mine[_BESIDE][name].sum()) for name in ("transactions", "beside"))
     buckets = {row["bucket"]: Row(**row) for row in mine[_BUCKET].iter_rows(named=True)}
     running = {at: row for at, row in buckets.items() if row["busy_us"] is not None}

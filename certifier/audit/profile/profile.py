@@ -65,8 +65,10 @@ def run(log: Log) -> Result:
     Cost: two shuffles of all transactions as a few numbers, and two of the items of one history.
     """
     log = log.recent
-    applied = max(log.histories, key=lambda each: (each.pace.remote, each.rows, -each.h))
-    longest = max(log.histories, key=lambda each: (each.transactions, -each.h))
+    applied = max(
+        log.histories, key=lambda history: (history.pace.remote, history.rows, -history.h)
+    )
+    longest = max(log.histories, key=lambda history: (history.transactions, -history.h))
     pace = applied.pace
     measured = measured_by_stamps(log)
     own = of_each(measured)

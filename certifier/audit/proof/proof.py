@@ -118,7 +118,7 @@ def run(log: Log) -> Result:
     edited = [each for each in all_found.found if each.finding.code is Code.RECORD_EDITED]
     result.summary = _summary(log, new.notes, digests.counts, edited)
     if log.keeps:
-        names = [each.name for each in log.histories]
+        names = [history.name for history in log.histories]
         result.kept = {
             **as_kept(all_found),
             **behind_to_keep(log, behind),
@@ -188,8 +188,8 @@ def _ended_early(log: Log, noted: Iterable[Note], before: JsonObject) -> list[No
     kept = before.get("cuts", [])
     assert isinstance(kept, list)
     ends: dict[str, int] = {}
-    for each in log.histories:
-        ends[each.observer] = max(each.last_place, ends.get(each.observer, 0))
+    for history in log.histories:
+        ends[history.observer] = max(history.last_place, ends.get(history.observer, 0))
     earlier = [
         Note(_CUT, log.number_of(name), 0, place, told, text, 0, 0)
         for name, place, told, text in kept
@@ -239,16 +239,16 @@ def _summary(
     return {
         "observers": [
             {
-                "observer": each.observer,
-                "history": each.history,
-                "rows": each.rows,
-                "chained": each.rows - len(wrong.get(each.h, ())),
-                "reports": counts[_COMPARED, each.h],
-                "reports_behind": counts[_BEHIND, each.h],
-                "digests": digests.get(each.h, 0),
-                "last_place": wrong[each.h][0].low if each.h in wrong else each.last_place,
+                "observer": history.observer,
+                "history": history.history,
+                "rows": history.rows,
+                "chained": history.rows - len(wrong.get(history.h, ())),
+                "reports": counts[_COMPARED, history.h],
+                "reports_behind": counts[_BEHIND, history.h],
+                "digests": digests.get(history.h, 0),
+                "last_place": wrong[history.h][0].low if history.h in wrong else history.last_place,
             }
-            for each in log.histories
+            for history in log.histories
         ]
     }
 
@@ -428,7 +428,7 @@ def _wrong_reports(log: Log, gaps: Gaps) -> DataFrame:
     Of rows and reports that were both audited before, nothing is told again.
     """
     group = log.by_history(_group).alias("group")
-    is_new = (F.col("number") > log.by_history(lambda each: each.since)).alias("is_new")
+    is_new = (F.col("number") > log.by_history(lambda history: history.since)).alias("is_new")
     report = F.col("kind") == RecordKind.REPORT
     told = log.rows.where(report & F.col("reported_chain").isNotNull()).select(
         group,
@@ -437,7 +437,7 @@ def _wrong_reports(log: Log, gaps: Gaps) -> DataFrame:
         F.col("reported_chain").alias("told"),
         F.col("place").alias("told_place"),
         F.col("decided_us").alias("told_us"),
-        log.by_history(lambda each: each.observer).alias("recorder"),
+        log.by_history(lambda history: history.observer).alias("recorder"),
         is_new,
     )
     own = log.rows.select(group, "observer", "place", "h", "number", "chain", is_new)
@@ -449,12 +449,12 @@ def _members(log: Log) -> pl.DataFrame:
     """Returns the histories that members have written, with columns to match reports to them."""
     rows = [
         (
-            *(each.h, _group(each), each.observer, each.first_place, each.last_place),
-            *(each.first_us, -1 if each.joined_place is None else each.joined_place),
-            *((each.before.whole_place, each.before.last_place) if each.before else (0, -1)),
+            *(mine.h, _group(mine), mine.observer, mine.first_place, mine.last_place),
+            *(mine.first_us, -1 if mine.joined_place is None else mine.joined_place),
+            *((mine.before.whole_place, mine.before.last_place) if mine.before else (0, -1)),
         )
-        for each in log.histories
-        if each.source is Source.MEMBER and not _is_before_joining(each)
+        for mine in log.histories
+        if mine.source is Source.MEMBER and not _is_before_joining(mine)
     ]
     columns = {
         "h": pl.Int32(),

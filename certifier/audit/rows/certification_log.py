@@ -160,11 +160,11 @@ class Log:
             )
             for h, key in enumerate(sorted(files, key=order))
         )
-        for each in histories:
-            if each.before and (each.joined_place or 0) > each.before.last_place:
+        for history in histories:
+            if history.before and (history.joined_place or 0) > history.before.last_place:
                 raise AuditWhole(
-                    f"{each.observer} has joined only now: what was told before may be about the "
-                    f"history before {each.history}"
+                    f"{history.observer} has joined only now: what was told before may be about "
+                    f"the history before {history.history}"
                 )
         return histories
 
@@ -183,7 +183,7 @@ class Log:
 
     @cached_property
     def _numbers(self) -> Mapping[Key, int]:
-        return {each.name: each.h for each in self.histories}
+        return {history.name: history.h for history in self.histories}
 
     @cached_property
     def rows(self) -> DataFrame:
@@ -209,7 +209,7 @@ class Log:
         """Returns a row's history by its place among the names, for which one expression does,
         whatever the number of histories.
         """
-        names = F.array(*[F.lit("\0".join(each.name)) for each in self.histories])
+        names = F.array(*[F.lit("\0".join(history.name)) for history in self.histories])
         name = F.concat_ws("\0", "observer", "history")
         return (F.array_position(names, name) - 1).cast("int")
 
@@ -221,20 +221,20 @@ class _Recent(Log):
         self.spark, self.paths, self.opened_us = log.spark, log.paths, log.opened_us
         self.kept, self.keeps, self.made = None, False, {}
         files, turns = by_name(log.files), by_name(log.surveyed.turns)
-        since = {each.name: each.since for each in log.histories}
-        is_new = F.col("number") > log.by_history(lambda each: each.since)
+        since = {history.name: history.since for history in log.histories}
+        is_new = F.col("number") > log.by_history(lambda history: history.since)
         self.rows = log.rows.where(is_new)
         self.histories = tuple(
             history_of(
-                each.h,
-                each.name,
-                files.get(each.name, ()),
-                [row for row in turns.get(each.name, ()) if row["number"] > since[each.name]],
-                each.settings,
+                history.h,
+                history.name,
+                files.get(history.name, ()),
+                [row for row in turns.get(history.name, ()) if row["number"] > since[history.name]],
+                history.settings,
                 log.surveyed.collections,
                 None,
             )
-            for each in log.histories
+            for history in log.histories
         )
 
 

@@ -90,16 +90,16 @@ def lengths_of(log: Log) -> Lengths:
     """Returns the paces of a log's histories, as a worker takes them."""
     rows = [
         {
-            "h": each.h,
-            "unit": each.pace.unit,
-            "measured": each.pace.measured,
-            "dated": each.pace.dated,
-            "begin_us": each.pace.first_us or 0,
-            "first_number": each.pace.first_number,
-            "bucket_size": each.pace.bucket_size,
-            "is_given": each.source is Source.BINARY_LOG,
+            "h": history.h,
+            "unit": history.pace.unit,
+            "measured": history.pace.measured,
+            "dated": history.pace.dated,
+            "begin_us": history.pace.first_us or 0,
+            "first_number": history.pace.first_number,
+            "bucket_size": history.pace.bucket_size,
+            "is_given": history.source is Source.BINARY_LOG,
         }
-        for each in log.histories
+        for history in log.histories
     ]
     return Lengths(pl.DataFrame(rows, schema_overrides={"h": pl.Int32()}))
 

@@ -222,7 +222,7 @@ def _intervals_of(numbers: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
     begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 2) > 1)
     ends = np.append(begins[1:], len(ordered))
     columns = ordered[begins], ordered[ends - 1], ends - begins
-    yield from zip(*(each.tolist() for each in columns), strict=True)
+    yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _counts() -> list[pl.Expr]:

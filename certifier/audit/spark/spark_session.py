@@ -111,7 +111,7 @@ def _made_of(java: Java) -> str:
     """Returns a hash of which files of Java and Spark an archive is made: it fits no others."""
     home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
     files = (java.home / "lib" / "modules", Path(home) / "jars")
-    told = [(str(each), each.stat().st_mtime_ns if each.exists() else None) for each in files]
+    told = [(str(file), file.stat().st_mtime_ns if file.exists() else None) for file in files]
     return sha256(repr(told).encode()).hexdigest()[:8]
 
 

@@ -138,12 +138,12 @@ def _unused(log: Log, gaps: DataFrame) -> DataFrame:
     ends = gaps.select(
         "*", F.explode(F.array_distinct(F.array("low", "high"))).alias("gtid_number")
     )
-    group = log.by_history(lambda each: each.group_source or "")
+    group = log.by_history(lambda history: history.group_source or "")
     asked = ends.withColumn("gtid_source", group).withColumn("is_asked", F.lit(True))
     given = log.certified.select(*_GTID, F.col("place"), F.lit(False).alias("is_asked"))
     keys = ("gtid_number", "h")
     rows = in_order(concatenated(asked, given), keys, ("gtid_source", "is_asked", "place"))
-    late = [each.h for each in log.histories if each.start_version > 0]
+    late = [history.h for history in log.histories if history.start_version > 0]
     ends_of = _FreeEnds(intervals_elsewhere(log), intervals_used(log), late)
     free = walk(rows, ends_of.free, FOUND)
     return free.dropDuplicates(["h", "number"])
@@ -187,7 +187,7 @@ def intervals_elsewhere(log: Log) -> Elsewhere:
 
     Cost: 24 bytes an interval.
     """
-    if not any(each.elsewhere for each in log.histories):
+    if not any(history.elsewhere for history in log.histories):
         return {}
     rows = log.rows.where(F.col("kind") == RecordKind.EXECUTED_ELSEWHERE)
     known: dict[tuple[int, str], list[tuple[int, int, int]]] = {}
@@ -203,10 +203,10 @@ def intervals_used(log: Log) -> Elsewhere:
     place is `AUDITED_PLACE`.
     """
     found = {}
-    for each in log.histories:
-        for source, intervals_of in (each.before.used if each.before else {}).items():
+    for history in log.histories:
+        for source, intervals_of in (history.before.used if history.before else {}).items():
             first, last = np.array(intervals_of, np.int64).reshape(-1, 2).T.copy()
-            found[each.h, source] = first, last, np.full(len(first), AUDITED_PLACE)
+            found[history.h, source] = first, last, np.full(len(first), AUDITED_PLACE)
     return found
 
 
@@ -232,7 +232,7 @@ def wrong_blocks(log: Log) -> list[DataFrame]:
 
     Cost: one walk over the rows of each such history. A lap's numbers are held at once.
     """
-    histories = [each.h for each in log.histories if each.block_size_max > 1]
+    histories = [history.h for history in log.histories if history.block_size_max > 1]
     if not histories:
         return []
     rows = log.rows.where(F.col("h").isin(histories)).select(
@@ -248,7 +248,7 @@ def wrong_blocks(log: Log) -> list[DataFrame]:
         "gtid_brought",
         F.get_json_object("settings", "$.gtid_assignment_block_size").cast("bigint").alias("told"),
     )
-    since = {each.h: each.since for each in log.histories}
+    since = {history.h: history.since for history in log.histories}
     kept = log.before("verify").get("blocks", {})
     assert isinstance(kept, dict)
     known = {h: kept[name] for h in histories if (name := _name(log, h)) in kept}

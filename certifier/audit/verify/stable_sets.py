@@ -128,7 +128,11 @@ def wrong_stable_sets(log: Log) -> list[DataFrame]:
 
     Cost: a walk over the reports, of which each member makes one a second.
     """
-    told = [each.h for each in log.histories if each.source in (Source.MEMBER, Source.TOTAL_ORDER)]
+    told = [
+        history.h
+        for history in log.histories
+        if history.source in (Source.MEMBER, Source.TOTAL_ORDER)
+    ]
     if not told:
         return []
     kinds = [kind.value for kind in _KINDS]

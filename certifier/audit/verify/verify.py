@@ -94,7 +94,7 @@ def run(log: Log) -> Result:
     if log.keeps:
         firsts = {h: tail.number for h, tail in tails_of(log).items()}
         result.rows = state_rows(begins_of(log), firsts)
-        result.rows |= {(each.h, each.number) for each in new.notes if each.code == TOLD_BY}
+        result.rows |= {(note.h, note.number) for note in new.notes if note.code == TOLD_BY}
         result.kept = {
             **as_kept(found),
             **behind_to_keep(log, behind),
@@ -332,12 +332,12 @@ def _summary(log: Log) -> JsonObject:
     return {
         "observers": [
             {
-                "observer": each.observer,
-                "transactions": each.transactions,
-                **{verdict.value: count for verdict, count in each.verdicts.items()},
-                "begins_late": each.start_version > 0,
-                "stamps_checked": each.stamped,
+                "observer": history.observer,
+                "transactions": history.transactions,
+                **{verdict.value: count for verdict, count in history.verdicts.items()},
+                "begins_late": history.start_version > 0,
+                "stamps_checked": history.stamped,
             }
-            for each in log.histories
+            for history in log.histories
         ]
     }
