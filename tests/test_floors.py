@@ -87,8 +87,7 @@ WIRE_ROOMS = tuple(
 )
 # What speaks etcd's contract, which is gRPC, too.
 ETCD_MODULES = tuple(
-    f"members/total_order/etcd{part}.py"
-    for part in ("", "_connection", "_health", "_log", "_publisher", "_reader")
+    f"members/total_order/etcd{part}.py" for part in ("", "_connection", "_log", "_reader")
 )
 PACKAGES = ("groupcert.certifier", "groupcert.applier", "groupcert.members")
 PUBLIC = "members/client/public.py"

@@ -19,7 +19,7 @@ import structlog
 from ...applier.targets.rocksdb import AppliedInterval, intervals_of
 from ...certifier.history.schema import CHAIN_START, Cursor, Verdict
 from ...certifier.storage.store import Batch, Family, Store, integer_key
-from ..core.decisions import Noted, decode, place_key, rows_in
+from ..core.noted_decisions import Noted, decode, place_key, rows_in
 
 CURSOR_KEY = b"certification log"
 """Key in META: which history this is, and how far it is written. A copy of a state does not contain

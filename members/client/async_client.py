@@ -28,14 +28,7 @@ from ...certifier.errors import GroupcertError, SnapshotExpired, Unavailable
 from ..errors.transactions import CertificationConflict, OutcomeUnknown
 from ..security.credentials import Credentials, Tls
 from .async_transaction import AsyncTransaction, flat
-from .commit_sending import (
-    CALL_BYTES_MAX,
-    Batches,
-    PartsSending,
-    certified_in_parts,
-    send_batches,
-)
-from .options import (
+from .client_options import (
     TIMEOUT_MS,
     Consistency,
     ConsistencyOption,
@@ -44,6 +37,13 @@ from .options import (
     checked_consistency,
     session_token,
     token_version,
+)
+from .commit_sending import (
+    CALL_BYTES_MAX,
+    Batches,
+    PartsSending,
+    certified_in_parts,
+    send_batches,
 )
 from .remote import RemoteMembers
 from .remote_member import RemoteMember

@@ -33,8 +33,8 @@ from ...certifier.errors import GroupcertError
 from ..host.client_loop import new_event_loop
 from .async_client import AsyncClient
 from .async_transaction import PAGE_ROWS, AsyncTransaction
+from .client_options import ClientOptions, Consistency, check_names
 from .forks import check_usable, grpc_runs, is_usable, note_child, note_fork
-from .options import ClientOptions, Consistency, check_names
 from .own_writes import KeyAndValue
 from .retry import checked_result
 

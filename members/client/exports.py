@@ -11,13 +11,13 @@ from ...certifier.errors import *
 from ...certifier.errors import GroupcertError
 from ..errors.calls import *
 from ..errors.membership import *
+from ..errors.permissions import *
 from ..errors.recovery import *
-from ..errors.security import *
 from ..errors.transactions import *
-from . import async_client, client, options
+from . import async_client, client, client_options
 from .async_client import *
 from .client import *
-from .options import *
+from .client_options import *
 
 Error = GroupcertError
 Error.__name__ = Error.__qualname__ = "Error"
@@ -26,7 +26,7 @@ _errors = {
     for name, value in globals().items()
     if isinstance(value, type) and issubclass(value, Error) and value.__name__ == name
 }
-NAMES = sorted({*async_client.__all__, *client.__all__, *options.__all__, *_errors})
+NAMES = sorted({*async_client.__all__, *client.__all__, *client_options.__all__, *_errors})
 
 for _name in NAMES:
     _value = globals()[_name]

@@ -23,7 +23,7 @@ from ..core.recovery_progress import RecoveryProgress, readable
 from ..errors.recovery import CorruptCopy
 from ..host.logs import configure_logs
 from ..host.private_files import keep_private
-from ..host.progress import Progress, progress
+from ..host.progress_bar import Progress, progress
 from ..recovery import store_swap
 from ..recovery.donors import donor_at
 from ..recovery.download import check_space, download_copy, written_error
@@ -39,7 +39,7 @@ from ..recovery.manifest import (
 )
 from ..security.credentials import Credentials
 from ..settings.member import Name
-from .options import FINDING, FINE
+from .verb_options import FINDING, FINE
 
 CHECKING = "checking files"
 

@@ -1,4 +1,4 @@
-"""The command `groupcert`: verbs, flags and exit codes; each verb's work is in its own module.
+"""The command `groupcert`: verbs, flags and exit codes; what a verb does is in a module beside it.
 
 The rule it keeps: answers go to standard output, everything else to standard error. The exit code
 is 0 for fine, 1 for a finding, 2 for wrong usage or input, 3 for what is not available; 130 for
@@ -20,12 +20,12 @@ from .cli_audit import audit, export
 from .cli_group import group as group_verbs
 from .cli_log import log as log_verbs
 from .cli_postgresql import postgresql as postgresql_verbs
-from .cli_process import bootstrap, member, replica
+from .cli_process import bootstrap, health, member, replica
 from .cli_traces import replay, whatif
 from .cli_up import down, up
-from .connect_flags import ONE, SEVERAL, ConnectFlags, connecting
+from .connect_flags import SEVERAL, ConnectFlags, connecting
 from .extras import check_extras
-from .options import FINE, USAGE, Json, Seconds, example
+from .verb_options import FINE, USAGE, Json, Seconds, example
 
 
 class WorkloadName(StrEnum):
@@ -145,8 +145,7 @@ def status(
     Exits with 1 if anything is wrong with the group or its log, and says what; with --applier if
     that does not run.
     """
-    from .applier_view import show_applier
-    from .group_view import show_status
+    from .status_views import show_applier, show_status
 
     show = show_applier if applier else show_status
     credentials = connect.credentials()
@@ -166,25 +165,12 @@ def verify(connect: ConnectFlags, as_json: Json = False) -> None:
 
     Exits with 1 if they are not equal, and names members, ranges of keys and the first 100 rows.
     """
-    from .verify import verify as compare
+    from .verify_rows import verify as compare
 
     raise typer.Exit(compare(connect.address, connect.credentials(), as_json=as_json))
 
 
-@app.command(epilog=example("health 127.0.0.1:7101"))
-@connecting(
-    help=f"{ONE[:-1]}; or a log server's monitoring, http://host:port.",
-    in_environment=False,  # It asks for the member on this machine, by no name.
-    schemes=("http://", "https://"),
-)
-def health(connect: ConnectFlags, as_json: Json = False) -> None:
-    """Ask whether a member or a log server serves, as containers do.
-
-    Exits with 3 if it does not.
-    """
-    from .health import show_health
-
-    raise typer.Exit(show_health(connect.address, connect.credentials(), as_json=as_json))
+app.command(epilog=example("health 127.0.0.1:7101"))(health)
 
 
 @app.command(epilog=example("load 127.0.0.1:7101 127.0.0.1:7102 --clients 4 --seconds 5"))

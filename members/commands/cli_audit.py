@@ -9,7 +9,7 @@ import typer
 
 from ..errors.usage import InvalidOption, MissingOption
 from .extras import check_extras
-from .options import (
+from .verb_options import (
     GROUP_UUID,
     BlockSize,
     GcWindow,

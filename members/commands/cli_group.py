@@ -12,7 +12,7 @@ import typer
 
 from ...certifier.errors import InvalidSetting
 from .connect_flags import ONE, SEVERAL, ConnectFlags, connecting, parsed
-from .options import Json, example
+from .verb_options import Json, example
 
 
 class Mode(StrEnum):

@@ -7,7 +7,7 @@ import typer
 
 from ..errors.usage import InvalidOption, MissingOption
 from .extras import check_extras
-from .options import Json, LogServers, example, load_settings
+from .verb_options import Json, LogServers, example, load_settings
 
 log = typer.Typer(help="Repair a group's log.", no_args_is_help=True)
 

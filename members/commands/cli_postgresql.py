@@ -12,7 +12,7 @@ import typer
 from ..core.recovery_progress import readable
 from ..errors.usage import InvalidUsage, MissingOption
 from .connect_flags import ConnectFlags, connecting, parsed
-from .options import FINDING, FINE, Json, example
+from .verb_options import FINDING, FINE, Json, example
 
 SHOWN_ROWS_MAX = 10
 
@@ -154,7 +154,7 @@ def join_server(
 
     The running server goes on. Roles have to be there before: `pg_dumpall --roles-only`.
     """
-    from ..host.progress import progress
+    from ..host.progress_bar import progress
     from ..postgresql.join import join
 
     source_dsn = _given(source, "--from")
@@ -208,7 +208,7 @@ def change_schema(
     It is tried at each server first, and rolled back. Exits with 1 if a server has not executed it.
     """
     from ..client.client import Client
-    from ..host.progress import progress
+    from ..host.progress_bar import progress
     from ..postgresql import ddl
 
     dsns = [_given(each) for each in dsn or [""]]
@@ -258,7 +258,7 @@ def companion_status(
 
     Exits with 1 if the server takes no writes, with 3 if it has no companion.
     """
-    from .companion_view import show_companion
+    from .status_views import show_companion
 
     address = _given(dsn)
     code = show_companion(address, as_json=as_json, watch=watch, period_ms=period_ms)
@@ -318,7 +318,7 @@ def verify_servers(
 
     Exits with 1 if they differ, and names tables and servers.
     """
-    from ..host.progress import progress
+    from ..host.progress_bar import progress
     from ..postgresql.verify import verify
 
     dsns = [_given(each) for each in dsn or [""]]

@@ -1,18 +1,25 @@
-"""The verbs of processes that run until SIGTERM, `groupcert member` and `groupcert replica`; and
-`groupcert bootstrap`, which makes a group for them.
+"""The verbs of processes: `groupcert member` and `groupcert replica` run until SIGTERM, `groupcert
+bootstrap` makes a group for them, and `groupcert health` asks whether one serves.
 """
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from ..errors.membership import AlreadyBootstrapped
 from ..errors.usage import InvalidOption
-from .connect_flags import ConnectFlags, connecting
+from .connect_flags import ONE, ConnectFlags, connecting
 from .extras import check_extras
-from .options import Json, LogServers, load_settings
+from .verb_options import FINE, UNAVAILABLE, Json, LogServers, load_settings
+
+if TYPE_CHECKING:
+    from ..security.credentials import Credentials
+    from ..total_order.log_options import LogOptions
+
+HEALTH_SECONDS = 2.0
 
 
 def member(
@@ -71,12 +78,40 @@ def bootstrap(
     if not settings.log_servers:
         expected = "log servers; an embedded one makes its group itself"
         raise InvalidOption(name="log_server", value=settings.log_server, expected=expected)
+    import asyncio
+
     from ..process.serve import log_options
-    from .bootstrap import bootstrap as make_group
 
     options = log_options(settings, settings.log_servers, settings.log_monitors)
-    made = make_group(options, if_absent=if_absent)
+    made = asyncio.run(_make_log(options))
+    if not made.is_new and not if_absent:
+        raise AlreadyBootstrapped(group=made.group, created=made.created)
     sys.stdout.write(f"{json.dumps(made._asdict()) if as_json else made}\n")
+
+
+class _Made(NamedTuple):
+    """A group's log. `created`: when, as its servers say; `is_new`: by this call."""
+
+    group: str
+    created: str
+    is_new: bool
+
+    def __str__(self) -> str:
+        how = "bootstrapped" if self.is_new else "was bootstrapped before"
+        return f"group {self.group} {how}, at {self.created}: start its members"
+
+
+async def _make_log(options: "LogOptions") -> _Made:
+    from ..total_order.log_options import make_order
+
+    asking, making = make_order(options), make_order(options)
+    try:
+        is_new = not await asking.exists()
+        state = await making.open(create=is_new)
+    finally:
+        await asking.close()
+        await making.close()
+    return _Made(options.group, state.identity.created, is_new)
 
 
 @connecting(help=None)
@@ -137,6 +172,66 @@ def replica(
     }
     flags["sources"] = sources or None
     settings = load_settings(lambda: load_replica_config(config, flags), verbose=verbose)
-    from ..replica.process import run_replica
+    from ..replica.replica_process import run_replica
 
     raise typer.Exit(run_replica(settings))
+
+
+@connecting(
+    help=f"{ONE[:-1]}; or a log server's monitoring, http://host:port.",
+    in_environment=False,  # It asks for the member on this machine, by no name.
+    schemes=("http://", "https://"),
+)
+def health(connect: ConnectFlags, as_json: Json = False) -> None:
+    """Ask whether a member or a log server serves, as containers do.
+
+    Exits with 3 if it does not.
+    """
+    raise typer.Exit(show_health(connect.address, connect.credentials(), as_json=as_json))
+
+
+def show_health(address: str, credentials: "Credentials", *, as_json: bool = False) -> int:
+    """Prints the health of `address`; returns 0 if it serves, else 3.
+
+    Args:
+        address: A member, `host:port`, or a log server: NATS's monitoring, `http://host:port`, or
+            the page at which etcd says that it is healthy, `http://host:port/health`.
+        credentials: Credentials to show, with the authority to trust.
+    """
+    if address.startswith(("http://", "https://")):
+        is_serving, text = _health_of_log_server(address, credentials)
+    else:
+        is_serving, text = _health_of_member(address, credentials)
+    document = {"address": address, "serving": is_serving, "state": text}
+    sys.stdout.write(f"{json.dumps(document) if as_json else f'{address} {text}'}\n")
+    return FINE if is_serving else UNAVAILABLE
+
+
+def _health_of_member(address: str, credentials: "Credentials") -> tuple[bool, str]:
+    # Here, as all that is not needed for a log server: containers ask often.
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    from ..wire.channels import open_channel
+
+    with open_channel(address, credentials) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(
+                health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS
+            )
+        except grpc.RpcError as error:
+            return False, f"UNREACHABLE: {error.details()}"
+    states = health_pb2.HealthCheckResponse.ServingStatus
+    return answer.status == states.SERVING, states.Name(answer.status)
+
+
+def _health_of_log_server(address: str, credentials: "Credentials") -> tuple[bool, str]:
+    import urllib.request
+
+    context = credentials.tls.client_context() if credentials.tls else None
+    page = address if address.endswith("/health") else f"{address}/healthz"
+    try:
+        with urllib.request.urlopen(page, timeout=HEALTH_SECONDS, context=context):
+            return True, "SERVING"
+    except OSError as error:
+        return False, f"UNREACHABLE: {error}"

@@ -8,14 +8,7 @@ from uuid import UUID
 import typer
 
 from ..errors.usage import InvalidOption, MissingOption
-from .options import (
-    GROUP_UUID,
-    BlockSize,
-    GcWindow,
-    Json,
-    Window,
-    trace_options,
-)
+from .verb_options import GROUP_UUID, BlockSize, GcWindow, Json, Window, trace_options
 
 
 def replay(

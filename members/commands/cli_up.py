@@ -1,15 +1,39 @@
-"""The verbs of a lasting group on this machine: `groupcert up` and `groupcert down`."""
+"""The verbs of a lasting group on this machine: `groupcert up` and `groupcert down`.
 
+The group runs in front, or in the background in a process of its own.
+"""
+
+import json
+import signal
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from ..demo.running_group import DEFAULT_FOLDER
+from ..demo.running_group import DEFAULT_FOLDER, UP_LOG
 from .extras import check_extras
-from .options import Json
+from .verb_options import FINDING, FINE, UNAVAILABLE, Json
+
+if TYPE_CHECKING:
+    from ..demo.lasting_group import Places
+    from ..demo.local_group import LocalGroup
+
+STOP_HINT = "Ctrl-C stops it; groupcert up starts it again, with its data.\n"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 DataFolder = Annotated[Path, typer.Option(help="Where the group keeps everything.")]
+
+
+class Ready(TypedDict):
+    """The one line of `groupcert up --json`; `console` is that of the first member."""
+
+    group: str
+    members: dict[str, str]
+    processes: dict[str, int]
+    console: str
+    consoles: dict[str, str]
+    log_server: str
 
 
 def up(
@@ -37,20 +61,18 @@ def up(
     ports. Ctrl-C stops it in order. Started again, it is the same group with its data.
     """
     check_extras("member")
-    from .up import up as run
-    from .up import up_detached
-
     if not detach:
         servers = tuple(log_server or ())
-        raise typer.Exit(
-            run(data_folder, group=group, members=members, log_servers=servers, as_json=as_json)
+        _run_in_front(
+            data_folder, group=group, members=members, log_servers=servers, as_json=as_json
         )
+        return
     flags = ["--data-folder", str(data_folder)]
     flags += ["--members", str(members)] if members else []
     flags += ["--group", group] if group else []
     for server in log_server or ():
         flags += ["--log-server", server]
-    raise typer.Exit(up_detached(data_folder, flags, as_json=as_json))
+    raise typer.Exit(_run_in_background(data_folder, flags, as_json=as_json))
 
 
 def down(data_folder: DataFolder = DEFAULT_FOLDER, as_json: Json = False) -> None:
@@ -58,6 +80,126 @@ def down(data_folder: DataFolder = DEFAULT_FOLDER, as_json: Json = False) -> Non
 
     Exits with 1 if nothing was up there.
     """
-    from .up import down as stop
+    from ..demo.lasting_group import take_down
 
-    raise typer.Exit(stop(data_folder, as_json=as_json))
+    try:
+        result, code = ("stopped", FINE) if take_down(data_folder) else ("nothing was up", FINDING)
+    except TimeoutError as error:
+        _tell(f"{error}: see {data_folder / UP_LOG}")
+        result, code = "did not stop", UNAVAILABLE
+    document = {"result": result, "data_folder": str(data_folder)}
+    text = json.dumps(document) if as_json else f"{result} in {data_folder}"
+    sys.stdout.write(f"{text}\n")
+    raise typer.Exit(code)
+
+
+def _run_in_front(
+    folder: Path,
+    *,
+    group: str | None,
+    members: int | None,
+    log_servers: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Runs a group until it is interrupted, and stops it in order."""
+    from ..demo.lasting_group import alone_in, group_at, keep_up, places_of
+    from ..host.private_files import keep_private
+
+    keep_private([folder])
+    with alone_in(folder):
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.default_int_handler)
+        places = places_of(folder, group=group, members=members, log_servers=log_servers)
+        _tell(f"starting group {places.group}: {len(places.members)} members in {folder}")
+        running = group_at(folder, places)
+        try:
+            running.start()
+            ready = _ready(places, running)
+            text = json.dumps(ready) + "\n" if as_json else _described(ready, folder) + STOP_HINT
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            keep_up(running, _tell)
+        except KeyboardInterrupt:
+            _tell("stopping")
+        finally:
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            running.stop()
+
+
+def _run_in_background(folder: Path, flags: list[str], *, as_json: bool) -> int:
+    """Runs a group in a process of its own, and returns once that is ready; its exit code if it
+    could not start. What it says goes to `up.log` in its folder.
+    """
+    import subprocess
+
+    from ..host.private_files import keep_private
+
+    keep_private([folder])
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / UP_LOG
+    command = (sys.executable, "-m", "groupcert.members", "up", "--json", *flags)
+    with log.open("ab") as output:
+        offset = output.tell()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    try:
+        with process.stdout as answer:
+            line = answer.readline()
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
+    if not line or "error" in json.loads(line):
+        code = process.wait()
+        sys.stderr.write(log.read_bytes()[offset:].decode(errors="replace"))
+        sys.stdout.write(line if as_json else "")
+        return code
+    if not as_json:
+        flag = "" if folder == DEFAULT_FOLDER else f" --data-folder {folder}"
+        line = f"{_described(json.loads(line), folder)}groupcert down{flag} stops it.\n"
+    sys.stdout.write(line)
+    return FINE
+
+
+def _ready(places: "Places", group: "LocalGroup") -> Ready:
+    consoles = {name: f"http://{address}/" for name, address in places.consoles.items()}
+    return Ready(
+        group=places.group,
+        members=dict(places.members),
+        processes={name: process.pid for name, process in group.processes.items()},
+        console=next(iter(consoles.values())),
+        consoles=consoles,
+        log_server=",".join(places.log_servers or (group.log_server.address,)),
+    )
+
+
+def _described(ready: Ready, folder: Path) -> str:
+    """Returns the addresses and folders of the group, and the next steps."""
+    members, consoles, processes = ready["members"], ready["consoles"], ready["processes"]
+    rows = "".join(
+        f"  {name}  {address}   console {consoles[name]}   process {processes[name]}\n"
+        for name, address in members.items()
+    )
+    return f"""\
+group {ready["group"]} is up, its data in {folder}
+{rows}  log server {ready["log_server"]}
+
+To try it, in Python:
+
+import groupcert
+with groupcert.Client("{next(iter(members.values()))}") as client:
+    client.run(lambda transaction: transaction.put(b"greeting", b"hello"))
+
+"""
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"groupcert: {text}\n")
+    sys.stderr.flush()

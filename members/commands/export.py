@@ -31,7 +31,7 @@ from ..certification_log.export_folder import (
 )
 from ..certification_log.files import FULL_DISK_NUMBERS, write_file
 from ..host.private_files import keep_private
-from ..host.progress import progress
+from ..host.progress_bar import progress
 from .replay import opened, read_lines
 
 FILE_ROWS = 1_000_000

@@ -18,12 +18,12 @@ from ...certifier.errors import CorruptRecord, ForeignLog, InvalidSetting, Unsup
 from ...certifier.history.schema import Row, Source
 from ...certifier.position import position_of
 from ..certification_log.export_folder import check_absent
-from ..core.decisions import Decisions, decode
 from ..core.effects import Delivered
 from ..core.group_settings import settings_problem
 from ..core.log_records import GroupSettings, LogBatch, Message, ViewProposal
 from ..core.member import Member
-from ..core.options import MemberOptions
+from ..core.member_options import MemberOptions
+from ..core.noted_decisions import Decisions, decode
 from ..core.views import FORMAT_VERSION, ViewMember
 from ..runtime.skips import is_skip_ordered
 from ..total_order.log_options import LogOptions, make_order

@@ -20,7 +20,7 @@ from ..errors.transactions import MemberFailed
 from ..errors.usage import InvalidConfig, InvalidUsage, MissingOption
 from ..host.interruption import INTERRUPTED, interruptible
 from .extras import missing_extra
-from .options import FINDING, FINE, UNAVAILABLE, USAGE
+from .verb_options import FINDING, FINE, UNAVAILABLE, USAGE
 
 
 class Failure(NamedTuple):

@@ -16,19 +16,19 @@ import typer
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from ..host.private_files import keep_private
-from ..host.progress import Progress, progress
+from ..host.progress_bar import Progress, progress
 from ..process.serve import log_options
-from ..rebuild.comparison import Contradiction
+from ..rebuild.contradictions import Contradiction
 from ..rebuild.holding import Holding, holding
 from ..rebuild.new_log import Left, left_of_log, make_log
 from ..rebuild.plan import MemberPart, Plan, plan_of
 from ..settings.member import MemberConfig
 from ..total_order.embedded_server import LogServer
 from ..total_order.log_options import LogOptions
-from .options import FINDING, FINE
+from .verb_options import FINDING, FINE
 
 if TYPE_CHECKING:
-    from ..rebuild.histories import HistoryPart
+    from ..rebuild.history_parts import HistoryPart
 
 ENTRIES = "{:,.0f} entries".format
 
@@ -100,7 +100,7 @@ def _histories(given: Given, plan: Plan, state: Progress) -> "Iterator[HistoryPa
     if not given.certification_logs:
         return
     # Who gives none does without the time that Parquet takes to load.
-    from ..rebuild.histories import compare_history, histories_in
+    from ..rebuild.history_parts import compare_history, histories_in
 
     for name, files in histories_in(given.certification_logs).items():
         yield compare_history(plan.longest, name, files, state.advance)

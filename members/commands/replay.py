@@ -20,7 +20,7 @@ from rich.table import Table
 from ...certifier.core import Certifier, CertifierOptions
 from ...certifier.errors import InvalidTrace
 from ...certifier.history.trace import LINE_CHARACTERS_MAX, JsonObject, Replay, ReplaySummary
-from ..host.progress import progress
+from ..host.progress_bar import progress
 
 GZIP_MAGIC = b"\x1f\x8b"
 PROGRESS_LINES = 1_000

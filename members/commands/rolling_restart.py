@@ -23,7 +23,7 @@ from ..client.client import Client
 from ..security.credentials import Credentials
 from ..services.group_problems import ProblemKind, problems_of
 from ..total_order.server_health import LOST_MS
-from .group_view import answer_at
+from .status_views import answer_at
 
 FINE, FINDING = 0, 1
 STANDARD_ERROR = 2

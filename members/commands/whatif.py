@@ -37,7 +37,7 @@ from ...applier.whatif.trace_work import TraceWork
 from ...applier.whatif.workload import Costs, Workload, load
 from ...certifier.core import CertifierOptions
 from ...certifier.history.trace import ReplaySummary
-from ..host.progress import progress
+from ..host.progress_bar import progress
 from ..host.worker_processes import WorkerProcesses
 from .replay import opened, read_lines
 

@@ -15,7 +15,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 from wsgiref.types import WSGIEnvironment
 
-from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.permissions import CallNotAllowed, NotAuthenticated
 from ..security.access import CONSOLE, AccessList, AccessRules, Caller
 
 FOREIGN_HOST = (

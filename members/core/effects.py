@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from ...applier.queue.relay_group import RelayGroup
 from ..errors.membership import RowsDiffer
-from .decisions import Noted
 from .fragment_sets import SetName
 from .log_records import Fragment
 from .members import Skipped
+from .noted_decisions import Noted
 from .publisher import Submission
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...certifier.core import GC_WINDOWS
 from ...certifier.errors import InvalidGtid, quoted
 from ...certifier.gtid import NUMBER_MAX, parse_uuid
-from ..errors.security import MemberNotAllowed
+from ..errors.permissions import MemberNotAllowed
 from .addresses import is_address
 from .log_records import GroupSettings
 from .views import ViewMember

@@ -22,7 +22,6 @@ from ...certifier.records import GarbageCollection, Outcome, Transaction, ViewCh
 from ..errors.membership import NameTaken, NotComparable
 from .comparisons import Comparisons
 from .conflict_record import Counters
-from .decisions import Decisions, Sending, session_of
 from .effects import Delivered
 from .flow_control import FlowControl
 from .fragment_sets import PART, FragmentSets
@@ -43,7 +42,7 @@ from .log_records import (
     Unreadable,
     ViewProposal,
 )
-from .log_validity import why_skipped
+from .member_options import MemberOptions, certifier_options
 from .members import (
     BatchNumbers,
     Cause,
@@ -54,9 +53,9 @@ from .members import (
     SkippedMessages,
     Suspicions,
 )
-from .options import MemberOptions, certifier_options
+from .noted_decisions import Decisions, Sending, session_of
 from .publisher import Publisher, end_parts, locked_since
-from .record_kinds import KIND_OF, GroupBefore
+from .record_kinds import KIND_OF, GroupBefore, why_skipped
 from .repetitions import remembered
 from .views import MemberState, View, ViewMember, check_release
 

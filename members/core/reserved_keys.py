@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ..errors.security import KeyReserved
+from ..errors.permissions import KeyReserved
 
 OWN_TABLES = "groupcert.*"
 """Reserved with any others: what a schema change is written under is among them."""

@@ -25,7 +25,7 @@ _FORKING.set_forkserver_preload(
         "__main__",
         "groupcert.members.commands.cli",
         "groupcert.members.process.serve",
-        "groupcert.members.replica.process",
+        "groupcert.members.replica.replica_process",
     ]
 )
 

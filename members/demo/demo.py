@@ -1,8 +1,8 @@
 """`groupcert demo`: runs a group and clients on this machine, and checks what the members did.
 
 A bank on the embedded store: clients at every member transfer amounts between accounts, in conflict
-with one another now and then. When they stop, `members/demo/checks.py` checks the members' rows and
-histories.
+with one another now and then. When they stop, `members/demo/group_checks.py` checks the members'
+rows and histories.
 """
 
 from contextlib import ExitStack
@@ -12,10 +12,10 @@ from rich.console import Console
 
 from ...certifier.errors import InvalidSetting
 from ..client.client import Client
-from .checks import check_group, settle
+from .demo_report import Answer, DemoSummary, LiveTable, Row, demo_folder, finish, summary_of
+from .group_checks import check_group, settle
 from .load import BankWorkload, LoadCounts, run_load
 from .local_group import LocalGroup
-from .report import Answer, DemoSummary, LiveTable, Row, demo_folder, finish, summary_of
 
 COLUMNS = ("member", "state", "certified", "conflicts", "relay queue", "parallelism")
 

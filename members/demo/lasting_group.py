@@ -20,7 +20,7 @@ from ...certifier.errors import InvalidSetting
 from ..host.file_lock import lock
 from ..host.loopback import HOST, claim
 from .local_group import LocalGroup
-from .running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, is_held
+from .running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, UP_LOG, is_held
 
 LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
 """Where the log server, the first member and its console are, unless others listen there."""
@@ -32,8 +32,6 @@ ALONE_SECONDS_MAX = 0.5
 """More than somebody who looks whether a group is up has its folder's lock."""
 DOWN_SECONDS_MAX = 120.0
 """More than members and log server take to end, with all the limits of their steps."""
-UP_LOG = "up.log"
-"""What a group in the background says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

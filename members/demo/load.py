@@ -32,7 +32,7 @@ from ..errors.transactions import (
 )
 from ..host import client_loop
 from ..host.interruption import Course
-from ..host.progress import progress
+from ..host.progress_bar import progress
 from ..security.credentials import ANONYMOUS, Credentials
 
 ACCOUNTS = 1_000

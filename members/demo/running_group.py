@@ -16,6 +16,8 @@ from ..host.file_lock import lock
 
 DEFAULT_FOLDER = Path(".groupcert")
 GROUP_FILE, LOCK_FILE, RUNNING_FILE = "group.json", "up.lock", "up.json"
+UP_LOG = "up.log"
+"""What a group in the background says."""
 
 
 def has_group(folder: Path) -> bool:

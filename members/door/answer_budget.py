@@ -9,7 +9,7 @@ the budget before it is read, given back once gRPC has sent it, and each caller 
 from contextvars import ContextVar
 
 from ..core.caller_shares import Shares
-from .places import Places
+from .call_places import Places
 
 PAGE_BYTES = 1 << 20
 """Bytes of an answer from which on it has one row, one event or one chunk."""

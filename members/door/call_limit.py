@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ..core.caller_shares import Shares
 from ..errors.calls import RequestIncomplete, TooManyCalls
-from .places import Places
+from .call_places import Places
 
 RECEIPT_MS_MAX = 20_000
 """Milliseconds; a message of 1 MiB takes so long at 52 KB/s."""

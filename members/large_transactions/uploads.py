@@ -21,7 +21,7 @@ from ..core.member import Member
 from ..host.turns import Turns
 from ..settings.member import MemberConfig
 from ..wire.pieces import RowReader, split_payload
-from .fragments import Digest, compress
+from .fragment_store import Digest, compress
 
 PART_BYTES_MAX = 1 << 20
 """Bytes of a part that a client sends."""

@@ -39,7 +39,7 @@ from ...certifier.errors import (
 from ...certifier.gtid import parse_gtid
 from ..client.async_client import AsyncClient
 from ..client.async_transaction import AsyncTransaction
-from ..errors.postgresql import RowsNotExecuted
+from ..errors.postgresql_servers import RowsNotExecuted
 from ..errors.transactions import OutcomeUnknown
 from ..wire.status_documents import fields_of
 from .backends import (

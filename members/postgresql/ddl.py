@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ...certifier.errors import NotServing
 from ..client.client import Client
-from ..errors.postgresql import SchemaChangeRefused
+from ..errors.postgresql_servers import SchemaChangeRefused
 from ..errors.transactions import CertificationConflict
 from .attachment import is_attached, name_of, opened, unsuitable
 from .database import TRYING

@@ -17,7 +17,7 @@ from ...certifier.errors import Fenced, NotServing, Unavailable
 from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ..client.remote_member import RemoteMember
-from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.permissions import CallNotAllowed, NotAuthenticated
 from ..errors.transactions import MemberFailed
 from ..replica.sources import PAUSE_SECONDS, SILENCE_SECONDS_MAX
 from ..security.credentials import Credentials

@@ -19,7 +19,7 @@ from ...certifier.errors import Fenced, GroupcertError, Unavailable
 from ...certifier.gtid_set import GtidSet
 from ..client.async_client import AsyncClient
 from ..console.paths import serve_metrics
-from ..errors.postgresql import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
+from ..errors.postgresql_servers import CopyNeeded, RowsNotExecuted, SchemaChangeFailed
 from ..errors.transactions import MemberFailed
 from ..security.credentials import ANONYMOUS, Credentials
 from ..services.metrics import StatusCollector

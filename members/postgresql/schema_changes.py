@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from ...certifier.write_set import store_key_item
-from ..errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
+from ..errors.postgresql_servers import SchemaChangeFailed, SchemaChangeRefused
 from .attachment import (
     add_functions,
     drop_functions,

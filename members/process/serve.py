@@ -53,13 +53,13 @@ from ..services.binary_log import BinaryLogService
 from ..services.certification import CertificationService
 from ..services.current_runtime import CurrentRuntime
 from ..services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, details
+from ..services.donor_service import RecoveryService
 from ..services.group import GroupService, MemberApplierService
 from ..services.group_status import group_applier_status, group_status
 from ..services.health import HealthChecks
 from ..services.metrics import StatusCollector, metrics_application
-from ..services.recovery import RecoveryService
 from ..services.reflection import serve_reflection
-from ..services.session import SessionService
+from ..services.session_service import SessionService
 from ..services.store import StoreService
 from ..settings.member import MemberConfig
 from ..total_order.embedded_server import LogServer, kept

@@ -23,11 +23,11 @@ from ...certifier.position import log_sequence_of
 from ...certifier.storage.info_store import CertificationInfoStore
 from ...certifier.storage.reading import StoreReader, reading
 from ...certifier.storage.store import IDENTITY_KEY, ROCKSDB_FOLDER, Family
-from ..binary_log.log import stored_groups
+from ..binary_log.stored_log import stored_groups
 from ..core.log_records import GroupSettings
 from ..core.member import Member
 from ..core.member_checkpoint import restore
-from ..core.options import MemberOptions
+from ..core.member_options import MemberOptions
 from ..core.views import FORMAT_VERSION, ViewMember
 from ..errors.rebuild import FolderInUse
 from ..host.file_lock import lock

@@ -20,7 +20,7 @@ from ...applier.queue.relay_group import RelayEntry
 from ...certifier.errors import Fenced, Unavailable
 from ...certifier.gtid_set import GtidSet
 from ..client.direct_calls import DirectMember
-from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.permissions import CallNotAllowed, NotAuthenticated
 from ..errors.transactions import MemberFailed
 from ..security.credentials import ANONYMOUS, Credentials
 from ..wire.binary_log_entries import EventJoiner, entries_from

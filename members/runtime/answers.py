@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ...certifier.errors import LogFull, NotServing
 from ...certifier.records import Outcome, Verdict
-from ..binary_log.log import BinaryLog
+from ..binary_log.stored_log import BinaryLog
 from ..core.admission import check_admitted, why_not
 from ..core.effects import Delivered
 from ..core.log_records import LoggedTransaction

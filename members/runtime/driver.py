@@ -21,7 +21,7 @@ from ...certifier.errors import CorruptRecord, GroupcertError, InvalidRequest
 from ...certifier.history.schema import Cursor
 from ...certifier.position import position_of
 from ...certifier.storage.store import Store
-from ..binary_log.log import BinaryLog
+from ..binary_log.stored_log import BinaryLog
 from ..certification_log.outbox import Outbox
 from ..core.effects import Delivered
 from ..core.log_records import GroupSettings, RowDigests
@@ -29,8 +29,8 @@ from ..core.member import Member
 from ..core.members import Skipped
 from ..core.views import MemberState
 from ..errors.membership import OutOfGroup, StillFenced
-from ..large_transactions.fragments import FragmentStore
-from ..large_transactions.rows_files import RowsMaker
+from ..large_transactions.fragment_store import FragmentStore
+from ..large_transactions.rows_maker import RowsMaker
 from ..total_order.port import Delivery
 from ..wire.log_batches import decode_batch
 from .answers import Answers
@@ -159,7 +159,7 @@ class Driver(ABC):
         """Delivers the next message to the state machine.
 
         Raises:
-            CorruptRecord: What no rule of `members/core/log_validity.py` has foreseen is wrong
+            CorruptRecord: What no rule of `members/core/record_kinds.py` has foreseen is wrong
                 with it.
         """
         message = decode_batch(delivery.payload)

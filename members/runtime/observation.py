@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ...applier.engine.applier import ApplierStatus
 from ...certifier.storage.store import Store
-from ..binary_log.log import BinaryLog
+from ..binary_log.stored_log import BinaryLog
 from ..certification_log.outbox import KeptHistory
 from ..core.member import Member
 from ..core.recovery_progress import RecoveryProgress

@@ -17,16 +17,16 @@ from ...applier.targets.rocksdb import RocksDbTarget, is_large
 from ...certifier.errors import DiskFull
 from ...certifier.history.schema import Cursor
 from ...certifier.storage.store import Store, StoreIdentity
-from ..binary_log.log import BinaryLog, BinaryLogOptions
+from ..binary_log.stored_log import BinaryLog, BinaryLogOptions
 from ..certification_log.outbox import KeptHistory, Outbox
 from ..core.commit_wait import CommitWait
-from ..core.decisions import Decisions
 from ..core.log_records import GroupSettings, RowDigests
 from ..core.member import Member
-from ..core.options import MemberOptions
+from ..core.member_options import MemberOptions
+from ..core.noted_decisions import Decisions
 from ..core.views import FORMAT_VERSION, MemberState, ViewMember
-from ..large_transactions.fragments import FragmentStore
-from ..large_transactions.rows_files import RowsMaker
+from ..large_transactions.fragment_store import FragmentStore
+from ..large_transactions.rows_maker import RowsMaker
 from ..settings.member import MemberConfig
 from ..wire.row_changes import changed_keys, decode_changes, decode_puts
 from .row_comparison import BYTES_PER_SECOND, RowComparison

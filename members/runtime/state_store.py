@@ -24,11 +24,11 @@ from ...certifier.records import Outcome, Verdict
 from ...certifier.storage.info_store import CertificationInfoStore
 from ...certifier.storage.store import COPY_KEY, Batch, Family, Store, integer_key
 from ..certification_log.outbox import Outbox, forget, put, tell_given_up
-from ..core.decisions import place_key
 from ..core.effects import Delivered
 from ..core.member import Member
 from ..core.member_checkpoint import checkpoint_of, restore
-from ..large_transactions.fragments import drop
+from ..core.noted_decisions import place_key
+from ..large_transactions.fragment_store import drop
 from ..total_order.port import Delivery, LogIdentity, check_same_log
 
 MEMBER_KEY = b"member"

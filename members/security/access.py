@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.permissions import CallNotAllowed, NotAuthenticated
 
 SHA256_BYTES = 32
 _SCHEME = "bearer "

@@ -21,7 +21,7 @@ from ..core.member import Member
 from ..core.views import MemberState, ViewMember
 from ..door.callers import Callers
 from ..errors.membership import ChangedMeanwhile
-from ..errors.security import CallNotAllowed, NotAuthenticated
+from ..errors.permissions import CallNotAllowed, NotAuthenticated
 from ..runtime.opening import group_settings
 from ..runtime.operations import leave, order_skip
 from ..runtime.row_comparison import key_hash

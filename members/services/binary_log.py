@@ -19,8 +19,8 @@ from ...applier.queue.fragment_references import is_reference
 from ...applier.queue.relay_group import RelayEntry
 from ...certifier.errors import CorruptStore, GroupcertError, InvalidSetting, NotServing
 from ...certifier.gtid_set import GtidSet
-from ..binary_log.log import BinaryLog
-from ..binary_log.reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
+from ..binary_log.replica_reader import BYTES_MAX, ENTRIES_MAX, BinaryLogReader
+from ..binary_log.stored_log import BinaryLog
 from ..core.views import MemberState
 from ..door.answer_budget import PAGE_BYTES, answering
 from ..wire.binary_log_entries import events_of, large_events

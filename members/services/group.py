@@ -18,8 +18,8 @@ from ...certifier.history.schema import Verdict
 from ..certification_log.outbox import Outbox
 from ..core.caller_shares import Shares
 from ..door.answer_budget import PAGE_BYTES, answering
+from ..door.call_places import Places
 from ..door.callers import CALLER
-from ..door.places import Places
 from .current_runtime import CurrentRuntime
 from .group_status import group_applier_status, group_status
 from .serving import Context

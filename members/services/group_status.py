@@ -9,7 +9,7 @@ from groupcert.v1 import applier_pb2, group_pb2
 from ...applier.engine.applier import ApplierStatus
 from ...applier.schemes import Consistency
 from ...certifier.records import Verdict
-from ..binary_log.log import BinaryLog
+from ..binary_log.stored_log import BinaryLog
 from ..certification_log.outbox import KeptHistory
 from ..core.comparisons import Comparisons
 from ..core.views import MemberState

@@ -7,12 +7,12 @@ from typing import Any, Protocol, TypeAlias
 import grpc.aio
 
 from ...certifier.gtid_set import GtidSet
-from ..binary_log.log import BinaryLog
+from ..binary_log.stored_log import BinaryLog
 from ..core.held_versions import HeldVersions
 from ..core.log_records import LoggedTransaction
 from ..core.publisher import Submission
 from ..core.views import MemberState
-from ..large_transactions.fragments import FragmentStore
+from ..large_transactions.fragment_store import FragmentStore
 from ..large_transactions.uploads import Uploads
 from ..runtime.answers import KnownOutcomes
 from ..runtime.snapshots import Snapshots

@@ -21,10 +21,10 @@ from ...certifier.write_set import store_key_item
 from ..core.caller_shares import Shares
 from ..core.publisher import Submission
 from ..door.answer_budget import PAGE_BYTES, answering
+from ..door.call_places import Places
 from ..door.callers import CALLER
-from ..door.places import Places
 from ..host.turns import Turns
-from ..large_transactions.parts import PartsReader, header_of, in_time
+from ..large_transactions.parts_reader import PartsReader, header_of, in_time
 from ..wire.requests import outcome_message, submitted, submitted_commit
 from ..wire.statuses import commit_error
 from .certification import Asked, outcome_messages

@@ -1,6 +1,6 @@
 """Messages of the group's log as bytes: batches of transactions, control records, fragments.
 
-A message from the log is checked here as far as its bytes go; `core/log_validity.py` says which of
+A message from the log is checked here as far as its bytes go; `core/record_kinds.py` says which of
 its records count.
 """
 
@@ -89,7 +89,7 @@ def encode_batch(batch: LogBatch, format_version: int = FORMAT_FIRST) -> bytes:
 
 
 def decode_batch(payload: bytes) -> Message:
-    """Returns a message of the log as a batch, or as what is wrong with it. `core/log_validity.py`
+    """Returns a message of the log as a batch, or as what is wrong with it. `core/record_kinds.py`
     says which of its records count.
     """
     if problem := _why_too_many(payload):

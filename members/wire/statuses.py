@@ -37,14 +37,8 @@ from ...certifier import errors
 from ...certifier.errors import GroupcertError
 from ..errors import calls as call_errors
 from ..errors import membership as membership_errors  # adds its own, too
-from ..errors import postgresql as postgresql_errors  # noqa: F401 - likewise
 from ..errors import recovery as recovery_errors
-from ..errors.security import (
-    CallNotAllowed,
-    KeyReserved,
-    NotAuthenticated,
-    TlsRefused,
-)
+from ..errors.permissions import CallNotAllowed, KeyReserved, NotAuthenticated, TlsRefused
 from ..errors.transactions import (
     CertificationConflict,
     MemberFailed,

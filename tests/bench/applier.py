@@ -24,7 +24,7 @@ from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.schemes.jobs import Conflicts
 from groupcert.members.errors.usage import InvalidOption
 from groupcert.members.replica.follower import CHUNK_TRANSACTIONS, WAKE_SECONDS
-from groupcert.members.replica.process import sql_logical_clock
+from groupcert.members.replica.replica_process import sql_logical_clock
 from tests.bench.harness import Document, Load, Run, in_turns, machine, scratch
 from tests.bench.mariadb_replica import MODES, MariaDbReplica, mariadb_replica
 from tests.bench.source_stream import (

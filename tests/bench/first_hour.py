@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from selenium.webdriver import Chrome
 
-from groupcert.members.commands.up import Ready
+from groupcert.members.commands.cli_up import Ready
 from groupcert.members.host.loopback import HOST
 from tests.bench.harness import Document, Load, Run, circumstances, in_turns, scratch
 from tests.browser import count, running_browser, text

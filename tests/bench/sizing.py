@@ -22,7 +22,7 @@ from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.position import position_of
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
-from groupcert.members.demo.checks import settle
+from groupcert.members.demo.group_checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.wire.row_changes import encode_changes
 from tests.bench.clients import (

@@ -19,7 +19,7 @@ from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import Target, mysql, postgresql
 from groupcert.applier.targets.sql_schema import SqlSchema
-from groupcert.members.replica.targets import EmbeddedTarget
+from groupcert.members.replica.replica_process import EmbeddedTarget
 from groupcert.members.wire.row_changes import decode_changes
 from tests.bench.harness import Clock, Document, scratch
 from tests.servers import MariaDbServer, PostgreSqlServer, connect_mariadb

@@ -19,7 +19,7 @@ from groupcert.applier.whatif.loops import windows
 from groupcert.applier.whatif.scheme_comparison import LINES, bounds
 from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Costs, load
-from groupcert.members.commands.options import GcWindow, trace_options
+from groupcert.members.commands.verb_options import GcWindow, trace_options
 from groupcert.members.commands.whatif import runs_of
 from tests.bench.harness import Document, Load, Run, circumstances, scratch
 

@@ -12,10 +12,10 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.members.commands import extras as extra_errors
 from groupcert.members.errors import calls as call_errors
 from groupcert.members.errors import membership as membership_errors
-from groupcert.members.errors import postgresql as postgresql_errors
+from groupcert.members.errors import permissions as security_errors
+from groupcert.members.errors import postgresql_servers as postgresql_errors
 from groupcert.members.errors import rebuild as rebuild_errors
 from groupcert.members.errors import recovery as recovery_errors
-from groupcert.members.errors import security as security_errors
 from groupcert.members.errors import transactions as transaction_errors
 from groupcert.members.errors import usage as usage_errors
 from groupcert.members.host import servers

@@ -53,6 +53,6 @@ def test_the_image_is_small() -> None:
     image = ensure_image("member,postgresql", base_packages=ONLY_PYTHON)
     assert size_of(image) <= BYTES_MAX
     assert run(image, "groupcert", "--version").startswith(f"groupcert {version('groupcert')}, ")
-    needed = "import groupcert.members.process.serve, groupcert.members.commands.up, psycopg"
+    needed = "import groupcert.members.process.serve, groupcert.members.demo.lasting_group, psycopg"
     assert run(image, "python3", "-c", needed) == ""
     assert run(image, "nats-server", "--version").startswith("nats-server")

@@ -20,7 +20,7 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.client import Client
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
-from groupcert.members.errors.postgresql import SchemaChangeRefused
+from groupcert.members.errors.postgresql_servers import SchemaChangeRefused
 from groupcert.members.postgresql import ddl
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.sequences import Numbering

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from groupcert import Client
-from groupcert.members.demo.checks import settle
+from groupcert.members.demo.group_checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
 from tests.integration.postgresql_group import PostgresqlGroup, postgresql_group

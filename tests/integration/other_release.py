@@ -9,7 +9,7 @@ import os
 import runpy
 from typing import Any
 
-from groupcert.members.core import log_validity
+from groupcert.members.core import record_kinds
 from groupcert.members.runtime import opening
 from groupcert.members.wire import log_batches
 
@@ -20,7 +20,7 @@ def become(release: str, format_version: int) -> None:
     """Makes this process one of that release."""
     announcing: Any = opening
     announcing.FORMAT_VERSION = format_version
-    reading: tuple[Any, ...] = (log_batches, log_validity) if format_version else ()
+    reading: tuple[Any, ...] = (log_batches, record_kinds) if format_version else ()
     for module in reading:
         assert module.FORMAT_VERSION
         module.FORMAT_VERSION = format_version

@@ -21,7 +21,7 @@ from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.errors import Unavailable
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Store, StoreIdentity
-from groupcert.members.commands.applier_view import show_applier
+from groupcert.members.commands.status_views import show_applier
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.transactions import MemberFailed

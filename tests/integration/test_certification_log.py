@@ -15,8 +15,8 @@ import pytest
 from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Store, StoreIdentity
-from groupcert.members.binary_log.log import BinaryLog, BinaryLogOptions
-from groupcert.members.binary_log.reader import BinaryLogReader
+from groupcert.members.binary_log.replica_reader import BinaryLogReader
+from groupcert.members.binary_log.stored_log import BinaryLog, BinaryLogOptions
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.process.log_trimmer import trim_log
 from groupcert.members.total_order.jetstream import JetStreamOptions

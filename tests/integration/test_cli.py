@@ -9,7 +9,7 @@ import pytest
 from groupcert import Client
 from groupcert.applier.targets.rocksdb import ROW_PREFIX
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
-from groupcert.members.demo.checks import check_group, settle
+from groupcert.members.demo.group_checks import check_group, settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests.commands import groupcert
 from tests.integration.waiting import wait_for

@@ -16,7 +16,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 import groupcert
-from groupcert.members.commands.up import Ready
+from groupcert.members.commands.cli_up import Ready
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.credentials import credentials_of

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from groupcert import Client, LogFull
-from groupcert.members.commands.up import Ready
+from groupcert.members.commands.cli_up import Ready
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.v1.group_pb2 import MEMBER_STATE_ONLINE, MemberStatus

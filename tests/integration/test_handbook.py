@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from groupcert import Client
-from groupcert.members.commands.up import Ready
+from groupcert.members.commands.cli_up import Ready
 from groupcert.v1 import group_pb2
 from tests.handbook import commands_under, run_commands
 from tests.integration.waiting import wait_for

@@ -34,7 +34,7 @@ from groupcert.members.client.direct_calls import DirectMember
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.large_transactions.fragments import FragmentStore
+from groupcert.members.large_transactions.fragment_store import FragmentStore
 from groupcert.members.wire.pieces import split
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import store_pb2

@@ -16,7 +16,7 @@ from groupcert import Client
 from groupcert.members.commands.cli import app
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.demo.postgresql_servers import Primary
-from groupcert.members.errors.security import KeyReserved
+from groupcert.members.errors.permissions import KeyReserved
 from groupcert.members.postgresql.schema_changes import KEY
 from groupcert.members.security.access import Role
 from groupcert.members.security.credentials import Credentials

@@ -16,7 +16,7 @@ import pytest
 
 from groupcert import Client
 from groupcert.certifier.errors import NotServing
-from groupcert.members.commands.group_view import show_status
+from groupcert.members.commands.status_views import show_status
 from groupcert.members.demo.command_process import CommandProcess
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port

@@ -28,8 +28,8 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.replica.follower import Replica, ReplicaEnd
+from groupcert.members.replica.replica_process import EmbeddedTarget
 from groupcert.members.replica.sources import ReplicaSources
-from groupcert.members.replica.targets import EmbeddedTarget
 from groupcert.v1 import binary_log_pb2
 from groupcert.v1.binary_log_pb2_grpc import BinaryLogServiceStub
 from tests.commands import groupcert

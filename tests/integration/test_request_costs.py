@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from groupcert import CertifiableTransaction, CertificationConflict, Client, certifiable
 from groupcert.certifier.errors import InvalidGtidSet
 from groupcert.certifier.write_set import store_key_item
-from groupcert.members.demo.checks import settle
+from groupcert.members.demo.group_checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.v1 import (
     binary_log_pb2,

@@ -21,10 +21,10 @@ from groupcert import Client, TransactionTooOld, certifiable
 from groupcert.certifier.errors import LogServerUnavailable, NotServing
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.commands.group_view import group_document
+from groupcert.members.commands.status_views import group_document
 from groupcert.members.demo.load import AppendWorkload, run_load
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
+from groupcert.members.errors.permissions import CallNotAllowed, NotAuthenticated
 from groupcert.members.host.loopback import HOST
 from groupcert.members.replica.sources import ReplicaSources
 from groupcert.members.security.access import Role

@@ -25,7 +25,7 @@ from groupcert import (
     certifiable,
 )
 from groupcert.certifier.errors import SnapshotExpired
-from groupcert.members.demo.checks import settle
+from groupcert.members.demo.group_checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.calls import TooManySnapshots
 from groupcert.members.security.access import ROLES_OF_CALL

@@ -16,7 +16,7 @@ import pytest
 
 from groupcert import Client
 from groupcert.certifier.storage.store import Store, StoreIdentity
-from groupcert.members.commands.up import Ready
+from groupcert.members.commands.cli_up import Ready
 from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from groupcert.members.demo.checks import Applied
+from groupcert.members.demo.group_checks import Applied
 from tests.laboratory.findings import Finding
 from tests.laboratory.history import FinalState, History, Operation
 

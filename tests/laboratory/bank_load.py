@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from groupcert import AsyncClient, AsyncTransaction, Client, Consistency
-from groupcert.members.demo.checks import check_convergence, check_group, settle
+from groupcert.members.demo.group_checks import check_convergence, check_group, settle
 from groupcert.members.demo.load import BankWorkload, LoadCounts, run_load
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.security.credentials import ANONYMOUS, Credentials

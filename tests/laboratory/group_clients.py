@@ -20,7 +20,7 @@ from groupcert import (
 )
 from groupcert.certifier.errors import GroupcertError, InvalidRequest
 from groupcert.members.client.remote import is_refusal
-from groupcert.members.demo import checks as demo_checks
+from groupcert.members.demo import group_checks as demo_checks
 from tests.laboratory.history import Conflict, FinalState, History, Outcome
 from tests.laboratory.transactions import (
     Answer,

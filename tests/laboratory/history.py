@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from groupcert.members.demo.checks import Applied
+from groupcert.members.demo.group_checks import Applied
 
 ENCODING = "latin-1"
 """Keys and values are bytes: each is one character, and comes back as it was."""

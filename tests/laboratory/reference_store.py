@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping, Sequence
 from zlib import crc32
 
-from groupcert.members.demo.checks import Applied
+from groupcert.members.demo.group_checks import Applied
 from tests.laboratory.history import FinalState, Outcome
 from tests.laboratory.transactions import (
     Answer,

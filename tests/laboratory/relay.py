@@ -5,7 +5,7 @@ Whatever ran beside what it depends on is what `members.demo.checks` finds.
 
 from collections.abc import Iterator
 
-from groupcert.members.demo.checks import Applied, overlap_problems
+from groupcert.members.demo.group_checks import Applied, overlap_problems
 from tests.laboratory.findings import Finding
 from tests.laboratory.history import FinalState, History
 

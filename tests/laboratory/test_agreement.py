@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from groupcert.members.demo.checks import Applied
+from groupcert.members.demo.group_checks import Applied
 from tests.laboratory.check import check_history
 from tests.laboratory.history import FinalState, History, Operation, Outcome, Step, Workload
 

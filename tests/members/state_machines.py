@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from groupcert.certifier import certifier_state
-from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import (
     Control,
@@ -17,7 +16,8 @@ from groupcert.members.core.log_records import (
 )
 from groupcert.members.core.member import Member
 from groupcert.members.core.member_checkpoint import checkpoint_of, restore
-from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.member_options import MemberOptions
+from groupcert.members.core.noted_decisions import Decisions
 from groupcert.members.core.views import ViewMember
 
 SETTINGS = GroupSettings(

@@ -19,10 +19,10 @@ from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.records import Outcome as CertifiedOutcome
 from groupcert.certifier.records import Verdict
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core.decisions import decode
 from groupcert.members.core.log_records import LoggedTransaction
+from groupcert.members.core.noted_decisions import decode
 from groupcert.members.core.publisher import Submission
-from groupcert.members.demo import checks as demo_checks
+from groupcert.members.demo import group_checks as demo_checks
 from groupcert.members.services.group import history_page
 from groupcert.members.wire.requests import RequestLimits, submitted_commit
 from groupcert.v1 import group_pb2, store_pb2, transaction_pb2

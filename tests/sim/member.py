@@ -12,10 +12,10 @@ from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.targets.rocksdb import RowsSnapshot
 from groupcert.members.certification_log.outbox import Outbox
 from groupcert.members.core import log_records
-from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.log_records import GroupSettings, LoggedTransaction, RowDigests
 from groupcert.members.core.member import Member
-from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.member_options import MemberOptions
+from groupcert.members.core.noted_decisions import Decisions
 from groupcert.members.core.publisher import BatchLimits, Submission
 from groupcert.members.core.views import FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.runtime.driver import Driver

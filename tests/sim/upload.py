@@ -10,7 +10,7 @@ from groupcert.certifier.records import Verdict
 from groupcert.members.core.log_records import LoggedTransaction
 from groupcert.members.core.member import Member
 from groupcert.members.core.publisher import Submission
-from groupcert.members.large_transactions.fragments import Digest, compress
+from groupcert.members.large_transactions.fragment_store import Digest, compress
 from groupcert.members.wire.pieces import split_payload
 
 FRAGMENT_BYTES = 24

@@ -21,7 +21,7 @@ from groupcert.certifier.errors import (
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.async_transaction import AsyncTransaction
 from groupcert.members.client.client import Client, Transaction
-from groupcert.members.client.options import Consistency, certifiable
+from groupcert.members.client.client_options import Consistency, certifiable
 from groupcert.members.client.sizes import KEY_BYTES_MAX
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.calls import VersionMissing

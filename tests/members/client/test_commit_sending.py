@@ -3,6 +3,7 @@
 import pytest
 
 from groupcert.certifier.errors import TransactionTooLarge
+from groupcert.members.client.client_options import CertifiableTransaction, certifiable
 from groupcert.members.client.commit_sending import (
     CALL_BYTES_MAX,
     KEYS_A_MESSAGE,
@@ -12,7 +13,6 @@ from groupcert.members.client.commit_sending import (
     messages,
     pages,
 )
-from groupcert.members.client.options import CertifiableTransaction, certifiable
 from groupcert.members.client.own_writes import OwnWrites
 from groupcert.members.process.serve import MESSAGE_BYTES_MAX
 from groupcert.members.wire.message_fields import REPEATED_MAX

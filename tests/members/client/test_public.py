@@ -12,7 +12,7 @@ import pytest
 import groupcert
 from groupcert.certifier import errors
 from groupcert.members.client import exports
-from groupcert.members.errors import calls, membership, recovery, security, transactions
+from groupcert.members.errors import calls, membership, permissions, recovery, transactions
 from tests.wheels import make_wheels
 
 PROGRAM = """\
@@ -64,7 +64,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 
 
 def test_every_error_that_a_client_may_meet_is_public() -> None:
-    modules = (errors, calls, membership, recovery, security, transactions)
+    modules = (errors, calls, membership, recovery, permissions, transactions)
     found = {
         name: value
         for module in modules

@@ -21,7 +21,7 @@ from groupcert.certifier.errors import (
     UploadExpired,
 )
 from groupcert.members.client.client import Client
-from groupcert.members.client.options import certifiable
+from groupcert.members.client.client_options import certifiable
 from groupcert.members.client.remote import RemoteMembers
 from groupcert.members.client.remote_member import RemoteMember
 from groupcert.members.errors.calls import TooManyCalls

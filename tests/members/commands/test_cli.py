@@ -41,7 +41,7 @@ def test_replay_reads_standard_input_and_answers_on_standard_output() -> None:
 def test_a_member_that_is_not_there_exits_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("groupcert.members.commands.group_view.TIMEOUT_MS", 200)
+    monkeypatch.setattr("groupcert.members.commands.status_views.TIMEOUT_MS", 200)
     assert code_of(monkeypatch, "status", "127.0.0.1:1", "--json") == 3
     captured = capsys.readouterr()
     assert captured.err.startswith("groupcert: member 127.0.0.1:1 is UNREACHABLE")

@@ -11,11 +11,11 @@ from groupcert.certifier.history.schema import Row
 from groupcert.certifier.outcomes import Doubtful
 from groupcert.certifier.position import log_sequence_of
 from groupcert.certifier.records import Outcome, Verdict
-from groupcert.members.core.decisions import decode, place_key, rows_in
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import GroupSettings
 from groupcert.members.core.member import Member
 from groupcert.members.core.member_checkpoint import checkpoint_of
+from groupcert.members.core.noted_decisions import decode, place_key, rows_in
 from groupcert.members.core.publisher import Submission
 from groupcert.members.core.views import MemberState, View
 from tests.members.core.message_text import key_of, run_text, settings_text, short

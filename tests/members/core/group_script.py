@@ -10,11 +10,11 @@ from dataclasses import fields
 from functools import partial
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.core.decisions import Decisions
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import LogBatch, Message
 from groupcert.members.core.member import Member
-from groupcert.members.core.options import MemberOptions
+from groupcert.members.core.member_options import MemberOptions
+from groupcert.members.core.noted_decisions import Decisions
 from groupcert.members.core.publisher import BatchLimits, Submission, Upload
 from groupcert.members.core.views import MemberState
 from tests.datadriven import Command, parse_command

@@ -3,7 +3,7 @@
 import pytest
 
 from groupcert.members.core.group_settings import check_allowed, refused_names
-from groupcert.members.errors.security import MemberNotAllowed
+from groupcert.members.errors.permissions import MemberNotAllowed
 
 
 def test_an_empty_list_allows_any_name() -> None:

@@ -5,7 +5,7 @@ import fnmatch
 import pytest
 
 from groupcert.members.core.reserved_keys import check_reserved, reserved_key
-from groupcert.members.errors.security import KeyReserved
+from groupcert.members.errors.permissions import KeyReserved
 from groupcert.members.postgresql.rows import table_name
 from groupcert.members.postgresql.schema_changes import KEY
 

@@ -9,9 +9,8 @@ from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.commands import failures
 from groupcert.members.commands.cli import app
-from groupcert.members.demo.checks import Findings
-from groupcert.members.demo.postgresql_bank import SCHEMA, check_servers
-from groupcert.members.demo.postgresql_demo import main
+from groupcert.members.demo.group_checks import Findings
+from groupcert.members.demo.postgresql_demo import SCHEMA, check_servers, main
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.host import postgresql_server
 from groupcert.members.postgresql import attachment

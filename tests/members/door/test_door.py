@@ -19,7 +19,7 @@ from groupcert.members.door.call_limit import Rooms
 from groupcert.members.door.call_times import CallTimes
 from groupcert.members.door.callers import Callers
 from groupcert.members.door.door import Door
-from groupcert.members.errors.security import NotAuthenticated
+from groupcert.members.errors.permissions import NotAuthenticated
 from groupcert.members.host.loopback import free_port
 from groupcert.members.security.access import AccessList
 from groupcert.members.services.health import HealthChecks

@@ -3,7 +3,7 @@
 from structlog.testing import capture_logs
 
 from groupcert.members.door.refusal_log import LINES_A_SECOND_MAX, RefusalLog
-from groupcert.members.errors.security import NotAuthenticated
+from groupcert.members.errors.permissions import NotAuthenticated
 
 REFUSAL = NotAuthenticated(call="/s/Call", problem="nobody has its token")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.errors.postgresql import SchemaChangeFailed
+from groupcert.members.errors.postgresql_servers import SchemaChangeFailed
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.postgresql.process import passes
 

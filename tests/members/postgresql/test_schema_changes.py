@@ -10,7 +10,7 @@ import pytest
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid import Gtid
-from groupcert.members.errors.postgresql import SchemaChangeFailed, SchemaChangeRefused
+from groupcert.members.errors.postgresql_servers import SchemaChangeFailed, SchemaChangeRefused
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.database import Database

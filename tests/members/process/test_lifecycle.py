@@ -14,10 +14,10 @@ import pytest
 from groupcert.applier.engine.applier import Applier
 from groupcert.certifier.errors import DiskFull, LogGap
 from groupcert.certifier.storage.store import Store, StoreIdentity
-from groupcert.members.binary_log.log import BinaryLog
+from groupcert.members.binary_log.stored_log import BinaryLog
 from groupcert.members.core.views import MemberState
 from groupcert.members.errors.membership import OutOfGroup
-from groupcert.members.large_transactions.fragments import FragmentStore
+from groupcert.members.large_transactions.fragment_store import FragmentStore
 from groupcert.members.process import lifecycle as lives_module
 from groupcert.members.process.lifecycle import Lifecycle
 from groupcert.members.runtime.runtime import MemberRuntime

@@ -22,8 +22,8 @@ from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.replica.follower import Replica, ReplicaEnd, now_us
+from groupcert.members.replica.replica_process import EmbeddedTarget
 from groupcert.members.replica.sources import ReplicaSources, SourceNews
-from groupcert.members.replica.targets import EmbeddedTarget
 from groupcert.v1.transaction_pb2 import Changes
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 import groupcert.v1
 from groupcert.certifier.errors import InvalidRequest
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated
+from groupcert.members.errors.permissions import CallNotAllowed, NotAuthenticated
 from groupcert.members.security.access import ROLES_OF_CALL, AccessList, AccessRules, Caller, Role
 from groupcert.members.services import reflection
 

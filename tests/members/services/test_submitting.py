@@ -11,8 +11,8 @@ import pytest
 
 from groupcert import AsyncClient, certifiable
 from groupcert.certifier.errors import GroupcertError
-from groupcert.members.client.options import CertifiableTransaction
-from groupcert.members.errors.security import KeyReserved
+from groupcert.members.client.client_options import CertifiableTransaction
+from groupcert.members.errors.permissions import KeyReserved
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.security.access import AccessList, Role
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes

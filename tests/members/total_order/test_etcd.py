@@ -20,11 +20,11 @@ from groupcert.certifier.errors import (
     LogServerUnavailable,
 )
 from groupcert.etcd import rpc_pb2
-from groupcert.members.commands.health import show_health
+from groupcert.members.commands.cli_process import show_health
 from groupcert.members.security.credentials import ANONYMOUS
 from groupcert.members.total_order import etcd as etcd_module
-from groupcert.members.total_order import etcd_publisher, etcd_reader
-from groupcert.members.total_order.etcd import EtcdOptions, EtcdOrder
+from groupcert.members.total_order import etcd_reader
+from groupcert.members.total_order.etcd import REQUEST_BYTES_DEFAULT, EtcdOptions, EtcdOrder
 from groupcert.members.total_order.etcd_connection import (
     COMPACT,
     DELETE_RANGE,
@@ -35,7 +35,6 @@ from groupcert.members.total_order.etcd_connection import (
     EtcdConnection,
     EtcdRefused,
 )
-from groupcert.members.total_order.etcd_health import REQUEST_BYTES_DEFAULT
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.total_order.served_log import Message
 from tests.log_servers import EtcdServers, running_etcd, wiped
@@ -201,7 +200,7 @@ async def test_an_attempt_that_comes_late_or_twice_changes_nothing(
 async def test_publishers_that_are_gone_leave_few_keys(
     etcd_options: EtcdOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(etcd_publisher, "PUBLISHERS_KEPT", 3)
+    monkeypatch.setattr(etcd_module, "PUBLISHERS_KEPT", 3)
     for number in range(6):
         async with opened(etcd_options) as order:
             await publish_all(order, [b"%d" % number])

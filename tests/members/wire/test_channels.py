@@ -12,11 +12,11 @@ import pytest
 
 from groupcert.certifier.errors import GroupcertError, InvalidSetting, NotServing, PortTaken
 from groupcert.members.client.direct_calls import DirectMember
-from groupcert.members.errors.security import CallNotAllowed, NotAuthenticated, TlsRefused
+from groupcert.members.errors.permissions import CallNotAllowed, NotAuthenticated, TlsRefused
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.access import AccessList
 from groupcert.members.security.credentials import ANONYMOUS, Credentials, Tls
-from groupcert.members.services.applier import serving_status
+from groupcert.members.services.applier_service import serving_status
 from groupcert.members.wire.channels import open_channel
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import applier_pb2, applier_pb2_grpc

@@ -23,7 +23,7 @@ from groupcert.v1.group_pb2 import MemberStatus
 from ...certifier.errors import InvalidRequest
 from ..host.private_files import keep_private
 from ..host.servers import ServerMissing
-from .checks import Findings
+from .group_checks import Findings
 from .load import LoadCounts
 
 Row = Sequence[RenderableType]

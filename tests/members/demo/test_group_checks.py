@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from groupcert.members.demo.checks import Applied, overlap_problems
+from groupcert.members.demo.group_checks import Applied, overlap_problems
 
 FIRST = Applied(
     transaction_id=b"1",

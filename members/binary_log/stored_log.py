@@ -36,7 +36,7 @@ from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.reading import Reads
 from ...certifier.storage.store import Batch, Family, Store
-from ..large_transactions.fragments import drop_kept, keep, names_of
+from ..large_transactions.fragment_store import drop_kept, keep, names_of
 
 MARK_BYTES = 1 << 20
 """Bytes between two positions of a file from which replicas may start to read."""

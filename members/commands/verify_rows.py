@@ -16,7 +16,7 @@ import typer
 from groupcert.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 
 from ..client.direct_calls import DirectMember
-from ..host.progress import Progress, progress
+from ..host.progress_bar import Progress, progress
 from ..security.credentials import Credentials
 from ..wire.status_documents import comparison_document
 

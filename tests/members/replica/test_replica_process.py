@@ -11,7 +11,7 @@ from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.certifier.errors import ForeignDataFolder, InvalidSetting
 from groupcert.certifier.gtid import Gtid
-from groupcert.members.replica.targets import EmbeddedTarget, opens_target
+from groupcert.members.replica.replica_process import EmbeddedTarget, opens_target
 from groupcert.v1.transaction_pb2 import Changes
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

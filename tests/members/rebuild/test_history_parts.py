@@ -12,10 +12,10 @@ from pyarrow import compute, parquet
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.errors.rebuild import DamagedHistory
-from groupcert.members.rebuild.histories import HistoryPart, compare_history, histories_in
+from groupcert.members.rebuild.history_parts import HistoryPart, compare_history, histories_in
 from groupcert.members.rebuild.holding import holding
 from tests.members.process.test_lifecycle import living
-from tests.members.rebuild.test_tail import copied, put
+from tests.members.rebuild.test_plan import copied, put
 from tests.waiting import until
 
 

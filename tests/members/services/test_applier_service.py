@@ -4,7 +4,7 @@ from pathlib import Path
 
 from groupcert.applier.engine.applier import Applier, ApplierStatus
 from groupcert.applier.targets.rocksdb import RowChanges
-from groupcert.members.services.applier import ApplierMessage
+from groupcert.members.services.applier_service import ApplierMessage
 from groupcert.members.wire.applier_status import applier_status
 from tests.members.appliers import GROUP, running_applier, transaction
 

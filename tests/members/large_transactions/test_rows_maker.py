@@ -9,8 +9,8 @@ from groupcert.certifier.errors import CorruptStore
 from groupcert.certifier.storage.store import Family, RowsFile, Store
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import Fragment
-from groupcert.members.large_transactions.fragments import Digest, FragmentStore, compress
-from groupcert.members.large_transactions.rows_files import RowsMaker
+from groupcert.members.large_transactions.fragment_store import Digest, FragmentStore, compress
+from groupcert.members.large_transactions.rows_maker import RowsMaker
 from groupcert.members.wire.pieces import split
 from tests.integration.waiting import wait_for
 

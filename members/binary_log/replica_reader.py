@@ -16,7 +16,7 @@ from ...applier.queue.row_parts import database_of, table_of
 from ...applier.queue.siblings import commit_ids, commit_parents
 from ...applier.source.header import SourceHeader
 from ...certifier.gtid_set import GtidSet
-from .log import BinaryLog, StoredGroup
+from .stored_log import BinaryLog, StoredGroup
 
 ENTRIES_MAX = 250
 BYTES_MAX = 1 << 20

@@ -22,9 +22,9 @@ from groupcert.certifier.errors import CorruptStore
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Family, Store
-from groupcert.members.binary_log import log as binary_log
-from groupcert.members.binary_log.log import BinaryLog, BinaryLogOptions, key_of
-from groupcert.members.binary_log.reader import DATABASES_MAX, BinaryLogReader
+from groupcert.members.binary_log import stored_log as binary_log
+from groupcert.members.binary_log.replica_reader import DATABASES_MAX, BinaryLogReader
+from groupcert.members.binary_log.stored_log import BinaryLog, BinaryLogOptions, key_of
 from groupcert.members.wire.binary_log_entries import entries_from, events_of
 from groupcert.members.wire.row_changes import changed_keys, decode_changes
 from groupcert.v1.binary_log_pb2 import SubscribeResponse

@@ -3,7 +3,7 @@
 import asyncio
 
 from groupcert.members.core.caller_shares import Shares
-from groupcert.members.door.places import Places
+from groupcert.members.door.call_places import Places
 
 
 async def settled(*tasks: "asyncio.Task[None]") -> str:

@@ -17,7 +17,7 @@ from ...certifier.storage.store import RowsFile, Store
 from ..core.effects import Delivered
 from ..core.fragment_sets import SetName
 from ..wire.pieces import RowReader
-from .fragments import Digest, FragmentStore
+from .fragment_store import Digest, FragmentStore
 
 
 class _Making:

@@ -28,7 +28,7 @@ from ...certifier.history.schema import (
 )
 from ...certifier.position import log_sequence_of
 from ..errors.rebuild import DamagedHistory
-from .comparison import Contradiction
+from .contradictions import Contradiction
 from .holding import Holding, OnRead
 
 ROWS = 1_024

@@ -1,12 +1,15 @@
 """Runs `groupcert replica` as a process: target and scheme by name, status and metrics, its end.
 
-The rule it keeps: every error in the settings is reported before anything is written.
+The rules it keeps: every error in the settings is reported before anything is written; the driver
+of a server is imported only if that server is named.
 """
 
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import structlog
 
@@ -20,20 +23,28 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from ...applier.queue.target_progress import Checkpoint
+from ...applier.errors import UnsuitableTarget
+from ...applier.queue.job import CommitGroup
+from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
+from ...applier.targets import Target
+from ...applier.targets.rocksdb import RocksDbTarget, RowChanges
+from ...applier.targets.sql_schema import SqlSchema
+from ...certifier.errors import InvalidSetting
 from ...certifier.gtid_set import GtidSet
+from ...certifier.storage.store import Store, StoreIdentity
 from ..console.paths import serve_metrics
 from ..host.private_files import keep_private
-from ..services.applier import ApplierMessage, serving_status
+from ..services.applier_service import ApplierMessage, serving_status
 from ..services.metrics import StatusCollector
 from ..settings.replica import ReplicaConfig
 from ..wire.applier_status import applier_status
+from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
 from .sources import ReplicaSources
-from .targets import opens_target
 
+CLOSE_SECONDS = 10.0
 SQL_JOB_TRANSACTIONS_MAX = 64
 SQL_JOB_TRANSACTIONS_MIN = 4
 EMBEDDED = "rocksdb:"
@@ -89,6 +100,77 @@ def run_replica(config: ReplicaConfig) -> int:
             stack.callback(serve_metrics(config.metrics_address, collector))
         replica.run()
     return 0
+
+
+def opens_target(
+    target: str, mapping: Path | None, *, replica: str, workers: int, two_phase: bool
+) -> Callable[[], Target[Any]]:
+    """Returns a function that opens the target; called again after a lost connection.
+
+    Raises:
+        InvalidSetting: there is no such kind of target.
+        UnsuitableTarget: the mapping is missing or malformed; from the call, the server is not fit.
+    """
+    kind, _, rest = target.partition(":")
+    if kind == "rocksdb" and rest:
+        return lambda: EmbeddedTarget(Path(rest), replica)
+    if kind in ("postgresql", "postgres"):
+        from ...applier.targets.postgresql import open_target as open_postgresql
+
+        schema = _schema(target, mapping)
+        return lambda: open_postgresql(
+            target, schema, decode_changes, replica=replica, workers=workers, two_phase=two_phase
+        )
+    if kind in ("mysql", "mariadb"):
+        from ...applier.targets.mysql import open_target as open_mysql
+
+        schema = _schema(target, mapping)
+        return lambda: open_mysql(
+            target, schema, decode_changes, replica=replica, workers=workers, two_phase=two_phase
+        )
+    raise InvalidSetting(
+        name="target",
+        value=target,
+        expected="rocksdb:FOLDER, postgresql://user@host/database or mysql://user@host/database",
+    )
+
+
+class EmbeddedTarget(RocksDbTarget):
+    """A store of the replica's own, flushed in the background."""
+
+    def __init__(self, folder: Path, replica: str) -> None:
+        self.store = Store(folder, StoreIdentity(group="replica", member=replica))
+        super().__init__(self.store, decode_changes)
+        self._error: Exception | None = None
+        self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
+
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
+        """Commits, and asks for a flush.
+
+        Raises DiskFull: nothing of it was written, or an earlier flush has failed.
+        """
+        if self._error:
+            raise self._error
+        super().commit(group, progress)
+        self._flusher.request(group.tick)
+
+    def close(self) -> None:
+        """Flushes and closes the store."""
+        self._flusher.stop(CLOSE_SECONDS)
+        self.store.close()
+
+    def _note(self, error: Exception) -> None:
+        self._error = error
+
+
+def _schema(target: str, mapping: Path | None) -> SqlSchema:
+    if mapping is None:
+        raise UnsuitableTarget(
+            target=target.partition("@")[2] or target,
+            problem="there is no mapping of rows to its tables",
+            expected="--mapping FILE, a TOML file (see applier/targets/sql_schema.py)",
+        )
+    return SqlSchema.parse(mapping.read_text(encoding="utf-8"), str(mapping))
 
 
 def replica_scheme(config: ReplicaConfig) -> Scheme:

@@ -8,7 +8,7 @@ import pytest
 from groupcert.certifier.errors import InvalidWriteSet, WriteSetTooLarge
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.log_records import LoggedTransaction
-from groupcert.members.large_transactions.parts import PartsReader, header_of
+from groupcert.members.large_transactions.parts_reader import PartsReader, header_of
 from groupcert.members.wire.requests import RequestLimits
 from groupcert.v1 import store_pb2
 from groupcert.v1.transaction_pb2 import Changes, Transaction

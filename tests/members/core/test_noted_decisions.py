@@ -18,7 +18,11 @@ from groupcert.certifier.history.schema import RecordKind, Row, Source, place_of
 from groupcert.certifier.position import position_of
 from groupcert.certifier.records import GarbageCollection, Transaction
 from groupcert.certifier.write_set import store_key_item
-from groupcert.members.core.decisions import (
+from groupcert.members.core.effects import Delivered
+from groupcert.members.core.log_records import LogBatch, LoggedTransaction, MemberReport
+from groupcert.members.core.member import Member
+from groupcert.members.core.member_options import MemberOptions, certifier_options
+from groupcert.members.core.noted_decisions import (
     Decisions,
     Noted,
     Sending,
@@ -27,10 +31,6 @@ from groupcert.members.core.decisions import (
     rows_in,
     session_of,
 )
-from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import LogBatch, LoggedTransaction, MemberReport
-from groupcert.members.core.member import Member
-from groupcert.members.core.options import MemberOptions, certifier_options
 from groupcert.members.wire.row_changes import changed_keys, encode_changes
 from tests.members.state_machines import (
     SETTINGS,

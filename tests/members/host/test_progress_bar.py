@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from groupcert.members.host.progress import Progress, progress
+from groupcert.members.host.progress_bar import Progress, progress
 
 
 class Told(io.StringIO):

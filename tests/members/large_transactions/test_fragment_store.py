@@ -7,7 +7,7 @@ from groupcert.certifier.errors import CorruptStore
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.storage.store import Family, Store
 from groupcert.members.core.log_records import Fragment
-from groupcert.members.large_transactions.fragments import (
+from groupcert.members.large_transactions.fragment_store import (
     Digest,
     FragmentStore,
     compress,
