@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic, time_ns
@@ -17,14 +18,58 @@ from typing import Any, Generic
 
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure
-from ..queue.checkpoint import Checkpoint, Progress
 from ..queue.job import CommitGroup, Execution, Job
 from ..queue.relay_group import RelayEntry, first_gtid, first_position
-from ..schemes import Scheme
+from ..queue.target_progress import Checkpoint, TargetProgress
+from ..schemes import Cause, Hold, Scheme
 from ..targets import Target
 from .coordinator import Coordinator, CoordinatorOptions
-from .status import ApplierState, ApplierStatus
-from .worker import Worker, WorkerState, check_workers
+from .worker import Worker, WorkerState, WorkerStatus, check_workers
+
+
+class ApplierState(Enum):
+    """The state of an applier: RUNNING, until it is stopped or a transaction cannot be executed."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplierStatus:
+    """The status of an applier.
+
+    `length`, `pending_bytes`: entries not visible yet, and their payloads. `committed_total` and
+    `skipped_total`: entries that became visible, and that were executed before. `low_water_mark`:
+    the newest entry of which this applier knows that nothing before it is missing.
+    `hold`: what the head of the queue waits for. `holds`, `fallbacks`: heads that were held, and
+    returns to sequential execution, by cause. `error`: why it failed, in `failed_worker` at
+    `failed_gtid`.
+    """
+
+    state: ApplierState
+    length: int
+    assigned: int
+    pending_bytes: int
+    committed_total: int
+    groups_total: int
+    skipped_total: int
+    parallelism_mean: float
+    checkpoint: Checkpoint
+    low_water_mark: RelayEntry | None
+    hold: Hold | None
+    is_sequential: bool
+    holds: dict[Cause, int]
+    fallbacks: dict[Cause, int]
+    workers: tuple[WorkerStatus, ...]
+    error: str
+    failed_worker: int
+    failed_gtid: str
+
+    @property
+    def has_gaps(self) -> bool:
+        """True if something is executed and something older is not."""
+        return self.checkpoint.missing > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +122,7 @@ class Applier(Generic[Execution]):
         self._on_committed = on_committed
         self._on_error = on_error
         self._options = options = options or ApplierOptions()
-        self._progress = Progress(replace(checkpoint, scheme=options.scheme))
+        self._progress = TargetProgress(replace(checkpoint, scheme=options.scheme))
         self._recovered = checkpoint
         self._unsaved_groups, self._saved_seconds = 0, monotonic()
         self._saving = threading.Lock()
@@ -315,9 +360,9 @@ class Applier(Generic[Execution]):
                 # They start again when this job is visible, see `_release`: earlier, they might
                 # take the lock again.
                 self._giving_way.setdefault(job.entries[0].position, []).extend(younger)
-            for each in younger:
-                self._target.abandon(each)
-                each.execution = None
+            for younger_job in younger:
+                self._target.abandon(younger_job)
+                younger_job.execution = None
         pause_seconds = self._options.retry_pause_ms / 1000 * 2 ** (failures - 1)
         if failures > 1:
             self._wait(lambda: False, min(pause_seconds, 1.0))
@@ -383,8 +428,8 @@ class Applier(Generic[Execution]):
                 if job.worker not in self._committing:
                     self._workers[job.worker].state = WorkerState.IDLE
                     self._idle[job.worker] = None
-            for each in self._giving_way.pop(job.entries[0].position, ()):
-                self._queues[each.worker].put(each)
+            for younger in self._giving_way.pop(job.entries[0].position, ()):
+                self._queues[younger.worker].put(younger)
 
     def _apply_alone(self, entries: Sequence[RelayEntry]) -> None:
         """Executes and commits in the appending thread; a callback's entries come after."""
@@ -406,7 +451,9 @@ class Applier(Generic[Execution]):
         while left:
             part = left[:size] if len(left) > size else left
             if self._ends:
-                ends = [place for place, each in enumerate(part, 1) if each.position in self._ends]
+                ends = [
+                    place for place, entry in enumerate(part, 1) if entry.position in self._ends
+                ]
                 # Only the first end cuts this part; the others are met again in what is left.
                 self._ends -= {part[place - 1].position for place in ends[:1]}
                 part = part[: ends[0]] if ends else part

@@ -153,9 +153,9 @@ class Coordinator(Generic[Execution]):
         executed again after it: their locks stand in its way until the target abandons them.
         """
         retracted = self._order.retract(job)
-        for each in retracted:
-            each.is_ready = False
-            self._at_work[each.worker] = each
+        for younger in retracted:
+            younger.is_ready = False
+            self._at_work[younger.worker] = younger
         return retracted
 
     def is_next(self, job: Job[Execution]) -> bool:

@@ -10,8 +10,8 @@ Source: WL#5569 (START SLAVE UNTIL; after gaps), WL#8440 (until a view change).
 from typing import Protocol
 
 from ...certifier.gtid_set import GtidSet
-from ..queue.checkpoint import Checkpoint
 from ..queue.relay_group import RelayEntry
+from ..queue.target_progress import Checkpoint
 
 
 class Until(Protocol):

@@ -24,8 +24,8 @@ from ...certifier.history.schema import (
 )
 from ...certifier.position import position_of
 from ...certifier.records import VIEW_CHANGE_STAMPS
+from .binary_log_reader import BinaryLogTransaction
 from .lock_intervals import LockIntervals
-from .reader import BinaryLogTransaction
 
 OBSERVER: Final = "binary-log"
 """The observer if none is named."""

@@ -8,7 +8,7 @@ transactions of its source: an interval counts only those in the log.
 
 from bisect import bisect_right
 
-from .reader import BinaryLogTransaction
+from .binary_log_reader import BinaryLogTransaction
 
 
 class LockIntervals:

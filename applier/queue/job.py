@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from .parts import Part
 from .relay_group import RelayEntry
+from .row_parts import Part
 
 FIRST_TICK = 1
 """The first tick of the coordinator's clock; 0 is before everything."""

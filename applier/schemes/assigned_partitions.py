@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from ...certifier.errors import InvalidSetting
 from ..queue.job import Job
-from ..queue.parts import Part
 from ..queue.relay_group import RelayEntry
+from ..queue.row_parts import Part
 from . import Cause, Hold
 
 WORKER_QUEUE_MAX = 1_024

@@ -10,13 +10,13 @@ from typing import NamedTuple, TypeVar
 
 from ...certifier.errors import InvalidSetting
 from . import Scheme
+from .by_database import ByDatabase
+from .by_rows import ByRows
+from .by_table import ByTable
 from .commit_parent import CommitParent
-from .database import Database
 from .group_commit import GroupCommit
 from .jobs import Conflicts, Jobs, JobsOptions
 from .logical_clock import LogicalClock, Policy
-from .rows import Rows
-from .table import Table
 
 Setting = TypeVar("Setting", bound=Enum)
 
@@ -109,11 +109,11 @@ def _jobs(settings: _Settings) -> Scheme:
 _SCHEMES: Mapping[str, Callable[[_Settings], Scheme]] = {
     "logical-clock": _logical_clock,
     "commit-parent": lambda chosen: CommitParent(preserve_commit_order=chosen.ordered(True)),
-    "database": lambda chosen: Database(preserve_commit_order=chosen.ordered(False)),
+    "database": lambda chosen: ByDatabase(preserve_commit_order=chosen.ordered(False)),
     "group-commit": lambda _: GroupCommit(),
-    "table": lambda _: Table(),
+    "table": lambda _: ByTable(),
     "jobs": _jobs,
-    "rows": lambda _: Rows(),
+    "rows": lambda _: ByRows(),
 }
 _ORDERS = {"group-commit": True, "table": False, "rows": True, "jobs --conflicts ignore": False}
 """Whether schemes that cannot be told to commit in the source's order do."""

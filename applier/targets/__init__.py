@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from ..queue.checkpoint import Checkpoint, Progress
 from ..queue.job import CommitGroup, Execution, Job
+from ..queue.target_progress import Checkpoint, TargetProgress
 
 
 class Target(Protocol[Execution]):
@@ -24,7 +24,7 @@ class Target(Protocol[Execution]):
         """
         ...
 
-    def commit(self, group: CommitGroup[Execution], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[Execution], progress: TargetProgress) -> None:
         """Makes jobs visible in their order, durable if the target's commits are, and advances
         `progress`: before the commit if the checkpoint is written with the rows, else after it.
 

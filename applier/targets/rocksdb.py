@@ -26,13 +26,13 @@ from ...certifier.storage.store import (
     StoreSnapshot,
     integer_key,
 )
-from ..queue.checkpoint import Checkpoint, Progress, version_of
-from ..queue.fragments import FragmentSet, is_reference
+from ..queue.fragment_references import FragmentSet, is_reference
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import payloads_of
 from ..queue.relay_queue import RelayQueue
 from ..queue.siblings import commit_ids, commit_parents
-from .rows_files import RowsFiles
+from ..queue.target_progress import Checkpoint, TargetProgress, version_of
+from .ingested_files import RowsFiles
 
 CHECKPOINT_KEY = b"\x00checkpoint"
 ROW_PREFIX = b"\x01"
@@ -182,7 +182,7 @@ class RocksDbTarget:
                 raise
         return changes
 
-    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Writes the group's rows, the checkpoint, and its changes of relay queue and history as
         one batch; of several changes of a row only the last. It is not durable yet.
 

@@ -26,9 +26,9 @@ from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ..errors import TransientFailure, UnsuitableTarget
-from ..queue.checkpoint import Checkpoint, Progress
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
+from ..queue.target_progress import Checkpoint, TargetProgress
 from .rocksdb import Decode
 from .sql_schema import (
     OTHERS,
@@ -143,7 +143,7 @@ class SqlTarget:
             raise
         return SqlExecution(worker, branch)
 
-    def commit(self, group: CommitGroup[SqlExecution], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[SqlExecution], progress: TargetProgress) -> None:
         """Commits one job after the other, the last one durably, which makes all of them durable.
 
         A job that the server lost or undid at its commit is executed again here, in its turn. But

@@ -3,7 +3,7 @@
 Two rows of the source are never one row of a table. A row that does not fit is reported before
 anything of its transaction is written.
 
-Rows are named `database.table/key` (`applier/queue/parts.py`). The mapping is a TOML file:
+Rows are named `database.table/key` (`applier/queue/row_parts.py`). The mapping is a TOML file:
 
     [tables."shop.orders"]                          # rows shop.orders/TENANT/ID
     table = "orders"                                # if not given: shop.orders
@@ -26,7 +26,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Self
 
 from ..errors import UnsuitableTarget
-from ..queue.parts import table_of
+from ..queue.row_parts import table_of
 
 OTHERS = "*"
 OTHERS_TABLE = "groupcert_rows"
@@ -398,13 +398,13 @@ def _columns(
         return ()
     columns = []
     for name, type_name in given.items():
-        known = [each for each in types if each.value == type_name]
+        kinds = [kind for kind in types if kind.value == type_name]
         if not _NAME.fullmatch(name) or "." in name:
             problems.append(f"{at}: {name!r} is no name of a column")
-        elif known:
-            columns.append(Column(name, known[0]))
+        elif kinds:
+            columns.append(Column(name, kinds[0]))
         else:
-            names = ", ".join(each.value for each in types)
+            names = ", ".join(kind.value for kind in types)
             problems.append(f"{at}.{name} is {type_name!r}, expected one of {names}")
     return tuple(columns)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from ...certifier.gtid import Gtid
 from ...certifier.logical_clock import LogicalClock
+from ..mysql_logs.binary_log_reader import BinaryLogTransaction
 from ..mysql_logs.lock_intervals import LockIntervals
-from ..mysql_logs.reader import BinaryLogTransaction
 from .workload import Work
 
 

@@ -19,7 +19,7 @@ from ...certifier.gtid_set import GtidSet
 from ...certifier.history.trace import JsonObject, Replay, ReplaySummary
 from ...certifier.history.trace_fields import names_of, number_of
 from ...certifier.records import Outcome, Record, Transaction, Verdict, ViewChange
-from ..queue.parts import database_of, table_of
+from ..queue.row_parts import database_of, table_of
 from ..source.header import SourceHeader
 from .workload import Work
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
-from ..queue.parts import Part, database_of, table_of
 from ..queue.relay_group import RelayEntry
+from ..queue.row_parts import Part, database_of, table_of
 from ..source.header import NO_HEADER, SourceHeader
 from .dependencies import NO_ITEM, Dependencies
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from ..errors import GroupcertError
 from .answers.errors import NoSuitableJava, SparkFailed
 from .archive import submit_command, write_archive
-from .jobs import audit, has_findings, known_jobs
-from .spark.progress import ProgressLines
-from .spark.session import spark_session
+from .audit_run import audit, has_findings, known_jobs
+from .spark.audit_progress import ProgressLines
+from .spark.spark_session import spark_session
 
 FINDING, USAGE, UNAVAILABLE = 1, 2, 3
 

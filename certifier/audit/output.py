@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from .answers.errors import ForeignOutput, SparkFailed, UnreadableLog
 from .answers.result import SAMPLE, JsonObject
 from .rows.kept import DOCUMENT, STATE
-from .spark.session import first_line
+from .spark.spark_session import first_line
 
 SUMMARY, REPORT, TABLES = "summary.json", "report.html", "tables"
 _OURS = frozenset((SUMMARY, REPORT, TABLES, STATE, SAMPLE))

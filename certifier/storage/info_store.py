@@ -6,7 +6,7 @@ import json
 from collections import deque
 
 from ..certified_window import SEGMENT_TRANSACTIONS, CertifiedWindow
-from ..checkpoint import dump, restore
+from ..certifier_state import dump, restore
 from ..core import Certifier
 from ..errors import CorruptStore
 from .reading import Reads

@@ -23,7 +23,7 @@ from .store import (
 
 
 class Reads(Protocol):
-    """What a store and a `StoreReader` have in common."""
+    """The reading that a store and a `StoreReader` have in common."""
 
     path: Path
 

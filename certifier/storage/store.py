@@ -206,7 +206,7 @@ class RowsFile:
 
 
 class _Open(dict[Family, Value]):
-    """What an open store has of each family; NotServing is raised for one of a closed store: who
+    """The column families of an open store. NotServing is raised for one of a closed store: whoever
     uses it has waited for something, and outlived the member's run.
     """
 

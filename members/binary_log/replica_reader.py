@@ -11,8 +11,8 @@ Differs: databases and tables follow from the rows' keys, and are made when they
 from collections.abc import Callable, Sequence
 
 from ...applier.errors import PurgedAtSource
-from ...applier.queue.parts import database_of, table_of
 from ...applier.queue.relay_group import RelayEntry
+from ...applier.queue.row_parts import database_of, table_of
 from ...applier.queue.siblings import commit_ids, commit_parents
 from ...applier.source.header import SourceHeader
 from ...certifier.gtid_set import GtidSet

@@ -24,11 +24,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...applier.queue.checkpoint import Checkpoint
-from ...applier.queue.fragments import changes_bytes, is_reference
+from ...applier.queue.fragment_references import changes_bytes, is_reference
 from ...applier.queue.job import CommitGroup
 from ...applier.queue.relay_group import RelayGroup
 from ...applier.queue.relay_queue import decode, encode
+from ...applier.queue.target_progress import Checkpoint
 from ...applier.source.clock import SEQUENCE_NUMBER_MAX, SourceClock
 from ...applier.targets.rocksdb import RowChanges
 from ...certifier.errors import CorruptStore

@@ -23,13 +23,17 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from ...certifier.audit.answers.errors import SparkFailed
 from ...certifier.audit.answers.result import JsonObject
 from ...certifier.audit.archive import submit_command, write_archive
-from ...certifier.audit.jobs import audit, has_findings, import_modules, known_jobs
+from ...certifier.audit.audit_run import audit, has_findings, import_modules, known_jobs
 from ...certifier.audit.rows.kept import paths_to_read
+from ...certifier.audit.spark.audit_progress import (
+    AuditProgress,
+    OnProgress,
+    ProgressLines,
+    tasks_text,
+)
 from ...certifier.audit.spark.footers import has_few_rows
 from ...certifier.audit.spark.java import is_heap
-from ...certifier.audit.spark.progress import OnProgress, ProgressLines, tasks_text
-from ...certifier.audit.spark.progress import Progress as AuditProgress
-from ...certifier.audit.spark.session import spark_session
+from ...certifier.audit.spark.spark_session import spark_session
 from ..errors.usage import InvalidOption, MissingOption
 
 _CAUSE_LINES = 20

@@ -56,7 +56,7 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Schedule a stream under every scheme, and compare them."""
-    from ...applier.whatif.comparison import chosen_lines, parse_workers
+    from ...applier.whatif.scheme_comparison import chosen_lines, parse_workers
     from ...applier.whatif.workload import Costs
     from .whatif import WhatIfOptions, whatif_binary_log, whatif_trace
 

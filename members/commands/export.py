@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...applier.mysql_logs import certification_rows as binary_log_history
-from ...applier.mysql_logs.reader import read_binary_log, without_transactions
+from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...certifier.core import CertifierOptions
 from ...certifier.errors import InvalidSetting, InvalidTrace
 from ...certifier.history import trace_rows as trace_history

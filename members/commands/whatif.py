@@ -25,14 +25,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...applier.mysql_logs.reader import read_binary_log, without_transactions
+from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
-from ...applier.whatif.comparison import Line, bounds, run_line
+from ...applier.whatif.comparison_report import Compared, JsonObject, document, page
 from ...applier.whatif.loops.compiler import PLAIN, Loops, compiled, digest
 from ...applier.whatif.loops.schedule import Schedule, Scheduler
 from ...applier.whatif.loops.windows import check_window, combined, windows_of
-from ...applier.whatif.page import page
-from ...applier.whatif.report import Compared, JsonObject, document
+from ...applier.whatif.scheme_comparison import Line, bounds, run_line
 from ...applier.whatif.simulation import Run
 from ...applier.whatif.trace_work import TraceWork
 from ...applier.whatif.workload import Costs, Workload, load

@@ -8,7 +8,7 @@ Pure.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from ...applier.queue.fragments import FragmentSet, is_reference
+from ...applier.queue.fragment_references import FragmentSet, is_reference
 from .log_records import Fragment
 
 PART = "not all of its fragments are in the log: send it again"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, overload
 
-from ...applier.queue.fragments import is_reference
+from ...applier.queue.fragment_references import is_reference
 from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ...certifier.plain_runs import PlainTransactions
@@ -33,7 +33,7 @@ ITEM_BYTES = 8
 
 class LoggedTransaction(NamedTuple):
     """A transaction as it stands in the log. `payload` is the store's row changes, opaque here; or,
-    of a large one, a reference to its fragments (`applier/queue/fragments.py`).
+    of a large one, a reference to its fragments (`applier/queue/fragment_references.py`).
     """
 
     transaction_id: bytes

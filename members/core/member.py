@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress
 from operator import attrgetter
 
-from ...applier.queue.fragments import FragmentSet, is_reference
+from ...applier.queue.fragment_references import FragmentSet, is_reference
 from ...applier.queue.relay_group import RelayEntry, RelayGroup
 from ...certifier.core import Certifier
 from ...certifier.history.schema import Cursor

@@ -11,10 +11,10 @@ from itertools import chain
 import xxhash
 import zstandard
 
-from ...applier.queue.checkpoint import Checkpoint
-from ...applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
+from ...applier.queue.fragment_references import DIGEST_BYTES, FragmentSet, is_reference
 from ...applier.queue.job import CommitGroup
 from ...applier.queue.relay_group import RelayEntry, payloads_of
+from ...applier.queue.target_progress import Checkpoint
 from ...applier.targets.rocksdb import RowChanges, Rows
 from ...certifier.errors import CorruptStore, InvalidWriteSet
 from ...certifier.storage.store import Batch, Family, Store, integer_key

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from itertools import count
 from queue import SimpleQueue
 
-from ...applier.queue.fragments import FragmentSet
+from ...applier.queue.fragment_references import FragmentSet
+from ...applier.targets.ingested_files import RowsFiles
 from ...applier.targets.rocksdb import changes_of
-from ...applier.targets.rows_files import RowsFiles
 from ...certifier.errors import InvalidWriteSet
 from ...certifier.storage.store import RowsFile, Store
 from ..core.effects import Delivered

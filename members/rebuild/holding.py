@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...applier.queue.checkpoint import Checkpoint
 from ...applier.queue.relay_group import RelayEntry, RelayGroup
 from ...applier.queue.relay_queue import decode
+from ...applier.queue.target_progress import Checkpoint
 from ...applier.targets.rocksdb import CHECKPOINT_KEY
 from ...certifier.errors import CorruptStore, InvalidSetting
 from ...certifier.gtid_set import GtidSet

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from ...applier.queue.fragments import FragmentSet, is_reference
+from ...applier.queue.fragment_references import FragmentSet, is_reference
 from ...applier.queue.relay_group import RelayEntry
 from ...certifier.gtid_set import GtidSet
 from ...certifier.position import log_index_of, log_sequence_of

@@ -14,12 +14,11 @@ from typing import Any
 
 import structlog
 
-from ...applier.engine.applier import Applier, ApplierOptions
-from ...applier.engine.status import ApplierState, ApplierStatus
+from ...applier.engine.applier import Applier, ApplierOptions, ApplierState, ApplierStatus
 from ...applier.engine.until import Until
 from ...applier.errors import ApplyFailed, TransientFailure
-from ...applier.queue.checkpoint import Checkpoint
 from ...applier.queue.relay_group import RelayEntry
+from ...applier.queue.target_progress import Checkpoint
 from ...applier.schemes import Scheme
 from ...applier.targets import Target
 from ...certifier.errors import InvalidSetting

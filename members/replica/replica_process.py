@@ -24,8 +24,8 @@ from ...applier.engine.until import (
     Until,
 )
 from ...applier.errors import UnsuitableTarget
-from ...applier.queue.checkpoint import Checkpoint, DurabilityFlusher, Progress
 from ...applier.queue.job import CommitGroup
+from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...applier.targets import Target
@@ -144,7 +144,7 @@ class EmbeddedTarget(RocksDbTarget):
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
 
-    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and asks for a flush.
 
         Raises DiskFull: nothing of it was written, or an earlier flush has failed.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ...applier.engine.status import ApplierStatus
+from ...applier.engine.applier import ApplierStatus
 from ...certifier.storage.store import Store
 from ..binary_log.stored_log import BinaryLog
 from ..certification_log.outbox import KeptHistory

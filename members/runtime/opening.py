@@ -9,9 +9,9 @@ from importlib.metadata import version
 from typing import Protocol
 
 from ...applier.engine.applier import Applier, ApplierOptions
-from ...applier.queue.checkpoint import Checkpoint, DurabilityFlusher
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.relay_queue import RelayQueue
+from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher
 from ...applier.schemes.logical_clock import LogicalClock
 from ...applier.targets.rocksdb import RocksDbTarget, is_large
 from ...certifier.errors import DiskFull

@@ -15,7 +15,7 @@ import structlog
 from groupcert.v1 import binary_log_pb2, binary_log_pb2_grpc
 
 from ...applier.errors import PurgedAtSource, ReplicaAhead
-from ...applier.queue.fragments import is_reference
+from ...applier.queue.fragment_references import is_reference
 from ...applier.queue.relay_group import RelayEntry
 from ...certifier.errors import CorruptStore, GroupcertError, InvalidSetting, NotServing
 from ...certifier.gtid_set import GtidSet

@@ -6,7 +6,7 @@ from typing import Any
 
 from groupcert.v1 import applier_pb2, group_pb2
 
-from ...applier.engine.status import ApplierStatus
+from ...applier.engine.applier import ApplierStatus
 from ...applier.schemes import Consistency
 from ...certifier.records import Verdict
 from ..binary_log.stored_log import BinaryLog

@@ -2,7 +2,7 @@
 
 from groupcert.v1 import applier_pb2
 
-from ...applier.engine.status import ApplierStatus
+from ...applier.engine.applier import ApplierStatus
 from ...applier.engine.worker import WorkerState
 from ...applier.schemes import Cause
 

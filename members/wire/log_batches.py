@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from groupcert.internal.v1 import log_pb2
 
-from ...applier.queue.fragments import DIGEST_BYTES, FragmentSet, is_reference
+from ...applier.queue.fragment_references import DIGEST_BYTES, FragmentSet, is_reference
 from ...certifier.errors import InvalidRequest, InvalidWriteSet
 from ..core.log_records import (
     CONTROL_BYTES_MAX,

@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 
 from groupcert.v1 import transaction_pb2
 
-from ...applier.queue.fragments import is_reference
+from ...applier.queue.fragment_references import is_reference
 from ...certifier.errors import InvalidWriteSet
 from ...certifier.write_set import store_key_items
 

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.parts import database_of, table_of
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.row_parts import database_of, table_of
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.position import position_of

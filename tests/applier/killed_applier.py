@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.queue.checkpoint import DurabilityFlusher
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.target_progress import DurabilityFlusher
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.storage.store import Family, Store

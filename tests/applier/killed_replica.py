@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 from groupcert.certifier.storage.store import Batch, Family, Store

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.parts import database_of
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.row_parts import database_of
 from groupcert.applier.schemes import Ordering, Scheme
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid import Gtid

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import psycopg
 
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.parts import Part
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.row_parts import Part
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import mysql, postgresql
 from groupcert.applier.targets.sql import SqlExecution, SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema, TableMapping
@@ -84,7 +84,7 @@ def apply(target: SqlTarget, *jobs: SqlJob) -> None:
 
 def commit(target: SqlTarget, *jobs: SqlJob) -> Checkpoint:
     """Commits jobs as one group; what the target then says is executed if nothing was before."""
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     target.commit(CommitGroup(1, list(jobs)), progress)
     return progress.checkpoint
 

@@ -18,8 +18,8 @@ from groupcert.certifier.audit.apply import apply
 from groupcert.certifier.audit.isolation import isolation
 from groupcert.certifier.audit.proof import proof
 from groupcert.certifier.audit.rows import states
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.rows.consequences import told_once
-from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.verify import verify
 from tests.audit.agreement_scenes import AGREEMENT_SCENES
 from tests.audit.agreement_scenes import WORKLOAD as AGREEMENT

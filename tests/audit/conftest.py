@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 from selenium.webdriver import Chrome
 
-from groupcert.certifier.audit.jobs import page
-from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.audit.audit_run import page
+from groupcert.certifier.audit.spark.spark_session import spark_session
 from tests.audit.audited import Audited, audit_of_all_scenes
 from tests.audit.java_options import FAST_START
 from tests.audit.report_pages import WIDTHS, Look

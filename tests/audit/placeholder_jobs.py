@@ -2,7 +2,7 @@
 
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import Result
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 
 FOUND = (
     Finding(Code.STAMP_TOO_HIGH, "m1", "1", (9 << 24) + (2 << 4) + 3, "1", "2", "warned of"),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.audit.answers.result import Result
 from groupcert.certifier.audit.apply import apply
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.history.schema import RecordKind, Row
 from tests.audit.histories import Workload, random_order, rows_of, tight, write
 

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.agree.beside import NO_ROW, beside
 from groupcert.certifier.audit.answers.findings import Code, Finding
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.rows.checks import hexadecimal
-from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.history.schema import Row
 from tests.audit.histories import Workload, random_order, rows_of, write
 

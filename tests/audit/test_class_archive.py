@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.audit.spark.java import Java
-from groupcert.certifier.audit.spark.session import class_archive_options
+from groupcert.certifier.audit.spark.spark_session import class_archive_options
 
 
 @pytest.fixture

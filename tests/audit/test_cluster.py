@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.archive import write_archive
-from groupcert.certifier.audit.jobs import audit, known_jobs
+from groupcert.certifier.audit.audit_run import audit, known_jobs
 from groupcert.certifier.audit.spark.java import find_java
 from tests.audit.histories import Workload, random_order, rows_of, write
 from tests.audit.java_options import FAST_START
@@ -46,7 +46,7 @@ PYTHONPATH="$PYTHONPATH:{packages}" exec "{python}" -S "$@"
 BY_VALUE = """
 import sys
 from pyspark.sql import functions as F
-from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.audit.spark.spark_session import spark_session
 from groupcert.certifier.history.schema import RecordKind, place_of
 
 def place(number):

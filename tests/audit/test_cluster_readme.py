@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.jobs import known_jobs
+from groupcert.certifier.audit.audit_run import known_jobs
 from groupcert.certifier.audit.spark.java import find_java
 from tests.audit.anomalies import write_skew
 from tests.audit.faults import Scene

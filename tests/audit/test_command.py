@@ -12,7 +12,7 @@ import pytest
 
 from groupcert.certifier.audit.answers.findings import MEANINGS
 from groupcert.certifier.audit.archive import submit_command, write_archive
-from groupcert.certifier.audit.spark.progress import ProgressLines
+from groupcert.certifier.audit.spark.audit_progress import ProgressLines
 from groupcert.members.commands import audit
 from groupcert.members.commands.audit import AuditOptions
 from tests.audit.histories import Workload, random_order, rows_of, write

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 
 from groupcert.certifier.audit.proof.digests import MASK, MULTIPLIER, _step
-from groupcert.certifier.audit.rows.columns import CERTIFIED
+from groupcert.certifier.audit.rows.coded_columns import CERTIFIED
 from groupcert.certifier.audit.rows.states import SEGMENT_ROWS
 from groupcert.certifier.history.schema import RecordKind
 

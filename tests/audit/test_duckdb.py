@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.findings import Code
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.verify import verify
 from groupcert.certifier.history.schema import Cursor, Row
 from groupcert.members.certification_log.files import write_file

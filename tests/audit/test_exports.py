@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.jobs import audit, has_findings, known_jobs
+from groupcert.certifier.audit.audit_run import audit, has_findings, known_jobs
 from groupcert.members.commands.cli import app
 from tests import servers
 from tests.members.certification_logs import read_log

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.audit.rows import checks
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.verify import verify
 from groupcert.certifier.core import Certifier, CertifierOptions
 from groupcert.certifier.gtid_set import GtidSet

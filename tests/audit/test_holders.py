@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from groupcert.certifier.audit.profile import profile
 from groupcert.certifier.audit.profile.held import Parts
 from groupcert.certifier.audit.profile.holders import HOLDER, holders
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.rows.pace import BUCKETS
 from groupcert.certifier.history.schema import FORMAT_VERSION, RecordKind, Row, Verdict
 from tests.audit.histories import BEGIN_US, write

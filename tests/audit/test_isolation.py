@@ -10,7 +10,7 @@ from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.isolation import isolation
 from groupcert.certifier.audit.isolation.cycles import Cycle, Dependency, Edge, Operation
 from groupcert.certifier.audit.isolation.isolation import Candidate
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from tests.audit.anomalies import ANOMALIES, WORDS, X, Y, write_skew
 from tests.audit.audited import Audited, Found
 from tests.audit.faults import MEMBERS, Scene

@@ -115,7 +115,7 @@ def test_shim_of_another_user_is_not_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 SESSION = """
-from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.audit.spark.spark_session import spark_session
 with spark_session(settings={"spark.sql.shuffle.partitions": "1"}) as spark:
     print(spark._jvm.java.lang.System.getProperty("java.home"))
     print(spark.range(7).groupBy().sum("id").collect()[0][0])

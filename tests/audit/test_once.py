@@ -5,7 +5,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.rows.once import once
 from tests.waiting import SECONDS_MAX
 

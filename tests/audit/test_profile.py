@@ -19,11 +19,11 @@ from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.certifier.audit.answers.result import Result
 from groupcert.certifier.audit.profile import profile
 from groupcert.certifier.audit.profile import sample as sampling
+from groupcert.certifier.audit.profile.profile import freed
 from groupcert.certifier.audit.profile.sample import SOURCE, lines
-from groupcert.certifier.audit.profile.windows import freed
 from groupcert.certifier.audit.rows import stretches
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.rows.checks import hexadecimal
-from groupcert.certifier.audit.rows.log import Log
 from groupcert.certifier.audit.rows.pace import BUCKETS
 from groupcert.certifier.core import CertifierOptions
 from groupcert.certifier.history.schema import FORMAT_VERSION, RecordKind, Row

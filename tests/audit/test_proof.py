@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
-from groupcert.certifier.audit.proof.links import row_texts
-from groupcert.certifier.audit.rows.log import SCHEMA
+from groupcert.certifier.audit.proof.proof import row_texts
+from groupcert.certifier.audit.rows.certification_log import SCHEMA
 from groupcert.certifier.history.schema import Row, text_of
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.agree import agree
 from groupcert.certifier.audit.proof import proof
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.verify import verify
 from groupcert.members.demo.local_group import LocalGroup
 from tests.integration.test_log_rebuild import (

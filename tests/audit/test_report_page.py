@@ -11,7 +11,7 @@ from selenium.webdriver import Chrome
 
 from groupcert.certifier.audit.answers.findings import MEANINGS, Code
 from groupcert.certifier.audit.answers.result import JsonObject
-from groupcert.certifier.audit.jobs import compared
+from groupcert.certifier.audit.audit_run import compared
 from tests.audit.cycle_summaries import summary_with_cycles
 from tests.audit.report_pages import WIDTHS, Look
 from tests.audit.summaries import (

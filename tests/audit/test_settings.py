@@ -15,8 +15,8 @@ from tests.audit.audited import write_scenes
 
 AUDIT = """
 import sys
-from groupcert.certifier.audit.jobs import audit
-from groupcert.certifier.audit.spark.session import spark_session
+from groupcert.certifier.audit.audit_run import audit
+from groupcert.certifier.audit.spark.spark_session import spark_session
 
 with spark_session(few_rows=sys.argv[1] == "few") as spark:
     audit(spark, [sys.argv[2]], sys.argv[3])

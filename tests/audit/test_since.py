@@ -17,17 +17,17 @@ from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.errors import NoAuditBefore
 from groupcert.certifier.audit.answers.findings import Code, Finding
+from groupcert.certifier.audit.audit_run import audit
 from groupcert.certifier.audit.isolation import isolation
-from groupcert.certifier.audit.jobs import audit
 from groupcert.certifier.audit.rows import states, survey, tails
-from groupcert.certifier.audit.rows.histories import History, settings_of
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.rows.kept import (
     AuditWhole,
     KeptHistory,
     paths_to_read,
     read_kept,
 )
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.surveyed_history import History, settings_of
 from groupcert.certifier.history.schema import Row
 from tests.audit.anomalies import NEIGHBOURS_MAX
 from tests.audit.audited import Audited

@@ -10,7 +10,7 @@ from groupcert.certifier.audit.agree import agree
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import Result
 from groupcert.certifier.audit.proof import proof
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.verify import verify
 from tests.audit.faults import Scene
 from tests.audit.histories import write_as_is

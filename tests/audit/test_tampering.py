@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from groupcert.certifier.audit.agree import agree
 from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.audit.proof import proof
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.verify import verify
 from groupcert.certifier.history.schema import CHAIN_START, RecordKind, Row, link, text_of
 from groupcert.members.commands.cli import app

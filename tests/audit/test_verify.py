@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.audit.apply import apply
-from groupcert.certifier.audit.rows.log import Log
+from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.audit.verify import verify
 from groupcert.certifier.core import Certifier, CertifierOptions
 from groupcert.certifier.gtid import Gtid

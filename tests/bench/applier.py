@@ -16,9 +16,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, NamedTuple
 
-from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.engine.applier import Applier, ApplierOptions, ApplierState
 from groupcert.applier.engine.coordinator import CoordinatorOptions
-from groupcert.applier.engine.status import ApplierState
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.catalogue import scheme

@@ -195,8 +195,8 @@ class Peaks:
 
 def verified(folder: Path, memory: str, spill: str) -> tuple[dict[str, int], float]:
     """Runs the whole verify job on the log below `folder`; a `Check`."""
-    from groupcert.certifier.audit.rows.log import Log
-    from groupcert.certifier.audit.spark.session import spark_session
+    from groupcert.certifier.audit.rows.certification_log import Log
+    from groupcert.certifier.audit.spark.spark_session import spark_session
     from groupcert.certifier.audit.verify import verify
 
     settings = {f"spark.eventLog.{name}": "false" for name in ("rolling.enabled", "compress")}

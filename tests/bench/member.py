@@ -17,9 +17,9 @@ from contextlib import nullcontext
 from functools import partial
 
 from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.queue.checkpoint import DurabilityFlusher
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.target_progress import DurabilityFlusher
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import ROW_PREFIX, RocksDbTarget, RowsSnapshot
 from groupcert.certifier.gtid import Gtid

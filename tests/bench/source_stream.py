@@ -22,8 +22,8 @@ from heapq import heappop, heappush
 from itertools import accumulate, count
 from typing import NamedTuple
 
-from groupcert.applier.queue.parts import database_of
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.row_parts import database_of
 from groupcert.applier.source.clock import SourceClock
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid import Gtid

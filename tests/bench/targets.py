@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from groupcert.applier.engine.coordinator import CoordinatorOptions
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import Target, mysql, postgresql
 from groupcert.applier.targets.sql_schema import SqlSchema
 from groupcert.members.replica.replica_process import EmbeddedTarget
@@ -200,7 +200,7 @@ class SlowTarget:
                     rows[key] = (value, entry.version)
         return SlowExecution(rows, time.monotonic() + self.commit_seconds)
 
-    def commit(self, group: CommitGroup[SlowExecution], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[SlowExecution], progress: TargetProgress) -> None:
         """Makes one job after the other visible, each when it is safe."""
         for job in group.jobs:
             assert job.execution, "committed before it was executed"

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from groupcert.applier.whatif.comparison import LINES, bounds
+from groupcert.applier.whatif.comparison_report import Compared, document
 from groupcert.applier.whatif.loops import windows
-from groupcert.applier.whatif.report import Compared, document
+from groupcert.applier.whatif.scheme_comparison import LINES, bounds
 from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Costs, load
 from groupcert.members.commands.verb_options import GcWindow, trace_options

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from groupcert.certifier import core
 from groupcert.certifier.certified_window import NAMES_MAX
-from groupcert.certifier.checkpoint import dump, restore
+from groupcert.certifier.certifier_state import dump, restore
 from groupcert.certifier.core import STEP_ITEMS, Certifier, CertifierOptions
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid import Gtid

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.demo.local_group import LocalGroup

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from groupcert import Client, Consistency, Transaction, TransactionFailed
-from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import RocksDbTarget
 from groupcert.certifier.errors import Unavailable
 from groupcert.certifier.gtid_set import GtidSet

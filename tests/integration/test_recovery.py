@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupcert import Client
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
 from groupcert.certifier.errors import NotServing
 from groupcert.certifier.gtid import parse_gtid

@@ -18,8 +18,8 @@ import pytest
 from groupcert import Client
 from groupcert.applier.engine.applier import ApplierOptions
 from groupcert.applier.engine.until import AfterGtids
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.schemes.catalogue import scheme as scheme_of
 from groupcert.applier.targets import Target
 from groupcert.applier.targets.rocksdb import RowChanges
@@ -473,7 +473,7 @@ def test_a_replica_that_has_more_than_its_source_is_refused(shared: Shared, tmp_
     with embedded(tmp_path / "target") as target:
         job: Job[RowChanges] = Job([history.entries[0]._replace(gtid=foreign)])
         job.execution = target.execute(job)
-        target.commit(CommitGroup(2, [job]), Progress(Checkpoint(scheme="logical-clock")))
+        target.commit(CommitGroup(2, [job]), TargetProgress(Checkpoint(scheme="logical-clock")))
     with replica_of(tmp_path, group) as replica:
         assert replica.run() == FINDING
         assert f"replica has '{foreign}', which source m2 has not" in replica.last_line()

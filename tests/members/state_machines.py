@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupcert.certifier import checkpoint
+from groupcert.certifier import certifier_state
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import (
     Control,
@@ -127,8 +127,8 @@ def restored_from(member: Member, me: ViewMember) -> Member:
     window = member.certifier.window
     no_sets: dict[str, dict[str, str]] = {}
     pieces = [(first, piece, no_sets) for first, piece in window.dump(window.first_version)]
-    dumped = checkpoint.dump(member.certifier)
-    checkpoint.restore(restored.certifier, json.loads(json.dumps(dumped)), pieces)
+    dumped = certifier_state.dump(member.certifier)
+    certifier_state.restore(restored.certifier, json.loads(json.dumps(dumped)), pieces)
     for transaction_id, outcome in member.outcomes:
         restored.outcomes.remember(transaction_id, outcome)
     return restored

@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 
@@ -33,7 +33,7 @@ class SimulatedApplier:
         self._relay_queue = relay_queue
         self._workers = workers
         self._on_committed = on_committed
-        self._progress = Progress(checkpoint)
+        self._progress = TargetProgress(checkpoint)
         self._recovered = checkpoint
         self.position = checkpoint.position
         self.coordinator: Coordinator[RowChanges] = Coordinator(

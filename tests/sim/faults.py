@@ -8,7 +8,7 @@ sending (messages twice, late, overtaken) are in the cluster's own steps, for th
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.storage.store import Family

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from groupcert.applier.engine.commit_order import CommitOrder
-from groupcert.applier.queue.fragments import FragmentSet
+from groupcert.applier.queue.fragment_references import FragmentSet
 from groupcert.applier.queue.job import Job
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, RowsSnapshot
 from groupcert.certifier.core import Certifier, Deciding

@@ -8,7 +8,7 @@ comes back by itself, one that fenced itself waits for its operator.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY
 from groupcert.certifier.errors import (
     CorruptLog,

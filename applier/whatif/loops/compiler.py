@@ -14,20 +14,10 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from .. import dependencies
-from . import (
-    clock,
-    engine,
-    graph,
-    groups,
-    heap,
-    job_list,
-    parent,
-    partitions,
-    state,
-)
+from . import engine, job_list, partitions, stamp_rules, state
 from .state import Columns, Settings, State
 
-_MODULES = (heap, state, clock, graph, groups, job_list, parent, partitions, engine)
+_MODULES = (state, stamp_rules, job_list, partitions, engine)
 
 
 class Loops(NamedTuple):

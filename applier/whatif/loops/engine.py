@@ -3,11 +3,9 @@
 `applier.whatif.simulation`, `engine.coordinator` and `engine.commit_order` are what it repeats.
 """
 
-from .clock import take_clock
-from .groups import take_groups, visible_in_groups
 from .job_list import take_jobs, visible_in_list
-from .parent import take_parent, take_rows
-from .partitions import take_partitions, visible_in_partitions
+from .partitions import take_partitions, take_rows, visible_in_partitions
+from .stamp_rules import take_clock, take_groups, take_parent, visible_in_groups
 from .state import (
     APPENDED,
     BARRIER,

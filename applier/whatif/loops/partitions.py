@@ -1,7 +1,7 @@
-"""The rules that assign databases or tables to workers, as a loop.
+"""The rules that divide transactions among workers: by database, by table, by row.
 
-`schemes.assigned_partitions` is what it repeats. A job is a share of an entry; each worker has a
-queue of them, a linked list through `share_next`.
+`schemes.assigned_partitions` and `schemes.by_rows` are what they repeat. A job is a share of an
+entry; of databases and tables each worker has a queue of them, a linked list through `share_next`.
 """
 
 from .state import (
@@ -16,6 +16,7 @@ from .state import (
     State,
     room,
     start,
+    start_head,
 )
 
 _NOBODY = -1
@@ -123,3 +124,33 @@ def _assign(columns: Columns, state: State, share: int) -> None:
         if not state.usages[partition]:
             state.owners[partition] = worker
         state.usages[partition] += 1
+
+
+def take_rows(settings: Settings, columns: Columns, state: State) -> None:
+    """Divides one transaction over all workers, when the one before it is visible."""
+    counters = state.counters
+    head = counters[HEAD]
+    if counters[OCCUPIED] or head == counters[APPENDED]:
+        return
+    first, stop = columns.item_offsets[head], columns.item_offsets[head + 1]
+    slots = 1
+    if columns.sources[head]:
+        slots = min(settings.workers, stop - first if stop > first else settings.workers)
+    if slots == 1:
+        start_head(columns, state)
+        return
+    counters[HEAD] = head + 1
+    counters[OCCUPIED] = slots
+    counters[DIVIDED] = 1
+    state.parts[head] = slots
+    wrap = (2**32 % slots) ** 2 % slots
+    for slot in range(slots):
+        rows, items = 1, slots
+        if stop > first:
+            rows, items = 0, stop - first
+            for place in range(first, stop):
+                item = columns.items[place]
+                # Compiled, the upper half of the hashes is below 0: by 2^64 too small.
+                rows += (item % slots + (item < 0) * wrap) % slots == slot
+        share_us = -(-columns.durations_us[head] * rows // items)
+        start(state, head, 1, head, share_us)

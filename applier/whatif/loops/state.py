@@ -3,20 +3,19 @@
 Everything is a number in an array, so that numba can compile the loops: a tuple of arrays goes
 through them, and `counters` has what would be the attributes of an object. Numbers of entries, jobs
 and items begin at 0; where an array has "none", 0 is none and the numbers in it are greater by one.
+
+A heap is two arrays: keys, and a value with each. `heapq` needs lists, and compiled code that has
+none need not count references: that is most of its time, as each call passes all arrays of a run.
 """
 
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple
 
-from .heap import pop, push
-
 Column = MutableSequence[int]
-
 CLOCK, PARENT, GROUPS, PARTITIONS, LIST, BARRIER, GRAPH, ROWS = range(8)
 """Kinds of rules: what `Settings.kind` is."""
 SOURCE, DOMAIN, NONE = range(3)
 """Orders of commits, as `schemes.Ordering` has them."""
-
 NOW, HEAD, APPENDED, VISIBLE, IDLE, EXECUTING, COMMITTING, JOBS, COMMIT_GROUPS, DIVIDED = range(10)
 EXECUTING_US, WAITING_US, COMMITTING_US, IDLE_US, LEFT_US, WIDTH_MAX, BUCKET_US = range(10, 17)
 STARTED, OLDEST, KEPT, OCCUPIED, ALONE, SHARED_PARENT, IN_A_ROW, ROW, JUDGED = range(17, 26)
@@ -176,6 +175,17 @@ def start(state: State, first: int, size: int, job: int, duration_us: int) -> No
     push_end(state, now + duration_us, job)
 
 
+def start_head(columns: Columns, state: State) -> int:
+    """Takes the head of the queue, starts it as a job of its own, and returns it."""
+    counters = state.counters
+    head = counters[HEAD]
+    counters[HEAD] = head + 1
+    counters[OCCUPIED] += 1
+    state.parts[head] = 1
+    start(state, head, 1, head, columns.durations_us[head])
+    return head
+
+
 def push_end(state: State, time_us: int, value: int) -> None:
     """Adds an end: of a job, or with -1 - its lane of a group commit (without an order: of a job's
     commit).
@@ -208,12 +218,47 @@ def pop_startable(state: State) -> int:
     return job
 
 
-def start_head(columns: Columns, state: State) -> int:
-    """Takes the head of the queue, starts it as a job of its own, and returns it."""
-    counters = state.counters
-    head = counters[HEAD]
-    counters[HEAD] = head + 1
-    counters[OCCUPIED] += 1
-    state.parts[head] = 1
-    start(state, head, 1, head, columns.durations_us[head])
-    return head
+def push(keys: Column, values: Column, count: int, key: int, value: int) -> int:
+    """Adds a pair to a heap of `count` pairs, and returns how many there are.
+
+    >>> keys, values = [5, 0], [1, 0]
+    >>> push(keys, values, 1, 3, 2), keys, values
+    (2, [3, 5], [2, 1])
+    """
+    place = count
+    while place > 0:
+        parent = (place - 1) // 2
+        if keys[parent] <= key:
+            break
+        keys[place] = keys[parent]
+        values[place] = values[parent]
+        place = parent
+    keys[place] = key
+    values[place] = value
+    return count + 1
+
+
+def pop(keys: Column, values: Column, count: int) -> int:
+    """Removes the pair with the smallest key, and returns how many are left.
+
+    >>> keys, values = [3, 5], [2, 1]
+    >>> pop(keys, values, 2), keys[0], values[0]
+    (1, 5, 1)
+    """
+    count -= 1
+    key, value = keys[count], values[count]
+    place = 0
+    while True:
+        child = 2 * place + 1
+        if child >= count:
+            break
+        if child + 1 < count and keys[child + 1] < keys[child]:
+            child += 1
+        if key <= keys[child]:
+            break
+        keys[place] = keys[child]
+        values[place] = values[child]
+        place = child
+    keys[place] = key
+    values[place] = value
+    return count

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ...schemes import Cause
-from ..comparison import Line
+from ..scheme_comparison import Line
 from ..simulation import Run
 from .schedule import Schedule
 

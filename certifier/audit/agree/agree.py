@@ -2,27 +2,31 @@
 
 Only columns that all members must have recorded alike are compared, not a member's own (stamps,
 times). A history is compared only between its first and its last row. Segments are compared by
-digests first, rows only where the digests differ.
+digests first, rows only where the digests differ, by a walk over the places of a group.
+
+Most votes say what a place should have; an export of the group's log outvotes all members: they
+have copies of what it was made of. Of two, the later one by name differs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Source
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
-from ..rows.gaps import gaps_of
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.certification_log import Log
+from ..rows.critical_path import Ints
+from ..rows.gaps import Gaps, gaps_of, in_gap
+from ..rows.surveyed_history import History
 from ..rows.tails import tails_of
-from ..spark.walks import in_order, walk
-from .places import COMPARED, PLACE, Places, Reach
+from ..spark.walks import Frames, in_order, walk, whole
 
 SHARED = (
     *("kind", "version", "origin", "session", "transaction_id", "gtid_source", "gtid_number"),
@@ -36,6 +40,22 @@ SEGMENT_BITS = 36
 """Bits of a place below its segment, which is compared by one digest: 4,096 messages of the log."""
 _SUM_BITS = 0xFFFFFFFF
 _NOWHERE = 1 << 62
+_PLACE = ("group", "place")
+_COMPARISON = pl.Schema(
+    {
+        **dict.fromkeys(("h", "other", "open"), pl.Int64()),
+        **dict.fromkeys(("places", "differing"), pl.Int64()),
+        "is_absent": pl.Boolean(),
+        **dict.fromkeys(("place", "model"), pl.Int64()),
+    }
+)
+"""Of each two histories how many places were compared, and at how many they differ; or, of a
+history, the first place at which it differs from its `model`, or lacks a row, and how many such
+places there are. `open`: 1 of places of which rows may still come.
+"""
+_KEPT = ("pairs", "differing", "absent")
+_PAIR = ("h", "other", "open")
+_Flags = NDArray[np.bool_]
 _Digests: TypeAlias = dict[int, dict[int, tuple[int, int, int]]]
 """By part and history: number of rows, exclusive or and sum of their hashes. A part is a segment
 and whether it is open: behind the place up to which the comparison is final (`_part`).
@@ -50,7 +70,7 @@ def run(log: Log) -> Result:
     """
     groups = _groups(log)
     tails = tails_of(log) if log.keeps else {}
-    ends = {each.h: tails[each.h].place if tails else _NOWHERE for each in log.histories}
+    ends = {history.h: tails[history.h].place if tails else _NOWHERE for history in log.histories}
     rows = _hashed(log, ends, groups)
     digests = _digests(rows) if groups else {}
     final, opened = _Found.kept(log), _Found()
@@ -62,28 +82,150 @@ def run(log: Log) -> Result:
         if differing:
             suspects[number] = differing
     if suspects:
-        _compare(log, rows, Places(_reach(groups), suspects, {}), (final, opened))
+        _compare(log, rows, _Places(_reach(groups), suspects, {}), (final, opened))
     result = Result(kept=final.to_keep(log) if log.keeps else {})
     all_found = final.and_those(opened)
     result.add([_finding(log, h, each) for h, each in all_found.differing.items()])
     result.add([_absent(log, h, each) for h, each in all_found.absent.items()])
-    compared = sum(each.rows for histories in groups.values() for each in histories)
+    compared = sum(history.rows for histories in groups.values() for history in histories)
     result.summary = _summary(log, compared, all_found.pairs)
     return result
+
+
+class _Reach(NamedTuple):
+    """The histories of a group by number, ascending: their first and last places, their votes."""
+
+    h: Ints
+    first: Ints
+    last: Ints
+    votes: Ints
+
+
+class _Places(NamedTuple):
+    """The walk over the places of groups, in those parts of each in which its histories differ."""
+
+    reach: Mapping[int, _Reach]
+    suspects: Mapping[int, Sequence[int]]
+    gaps: Gaps
+    """Where rows are missing by their number: they are no places that a history lacks."""
+
+    def compared(self, frames: Frames) -> Frames:
+        """Yields rows of `_COMPARISON`: pairs of histories, and deviations."""
+        for frame in whole(frames, _PLACE):
+            for (group,), rows in frame.group_by("group", maintain_order=True):
+                number = int(str(group))
+                mine = rows.filter(pl.col("part").is_in(list(self.suspects[number])))
+                if len(mine):
+                    told = _Records.of(mine, self.reach[number])
+                    yield from told.pairs()
+                    yield from told.deviations(self.gaps)
+
+
+class _Records(NamedTuple):
+    """The records of histories at places: arrays of a row a history, a column a place."""
+
+    reach: _Reach
+    places: Ints
+    is_open: Ints
+    hashes: Ints
+    present: _Flags
+    here: _Flags
+    """Whether a history reaches over a place."""
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, reach: _Reach) -> "_Records":
+        # If a history has a place twice it is not in order, which the job `proof` reports.
+        told = rows.group_by("place", "open", "h").agg(pl.col("hash").max())
+        places, at = np.unique(told["place"].to_numpy(), return_inverse=True)
+        own = np.searchsorted(reach.h, told["h"].to_numpy())
+        is_open = np.zeros(len(places), np.int64)
+        is_open[at] = told["open"].to_numpy()
+        hashes = np.zeros((len(reach.h), len(places)), np.int64)
+        hashes[own, at] = told["hash"].to_numpy()
+        present = np.zeros(hashes.shape, np.bool_)
+        present[own, at] = True
+        here = (reach.first[:, None] <= places) & (places <= reach.last[:, None])
+        return cls(reach, places, is_open, hashes, present, here)
+
+    def pairs(self) -> Iterator[pl.DataFrame]:
+        """Yields the number of places of each two histories that were compared, and that differ."""
+        for one, other in combinations(range(len(self.reach.h)), 2):
+            either = self.present[one] | self.present[other]
+            both = self.here[one] & self.here[other] & either
+            differs = both & ~self._alike(one, other)
+            for is_open in np.unique(self.is_open).tolist():
+                mine = self.is_open == is_open
+                yield pl.DataFrame(
+                    {
+                        "h": int(self.reach.h[one]),
+                        "other": int(self.reach.h[other]),
+                        "open": is_open,
+                        "places": int((both & mine).sum()),
+                        "differing": int((differs & mine).sum()),
+                    }
+                )
+
+    def deviations(self, gaps: Gaps) -> Iterator[pl.DataFrame]:
+        """Yields the first place at which each history differs from most others, or lacks a row."""
+        count = range(len(self.reach.h))
+        shared = self.present & self.here
+        votes = np.array(
+            [
+                sum(
+                    self.reach.votes[its] * (shared[mine] & shared[its] & self._alike(mine, its))
+                    for its in count
+                )
+                for mine in count
+            ]
+        )
+        usual = votes.argmax(axis=0)
+        judged = votes.max(axis=0) > 0
+        expected = self.hashes[usual, np.arange(len(self.places))]
+        for mine in count:
+            fits = self.present[mine] & (self.hashes[mine] == expected)
+            deviates = judged & self.here[mine] & ~fits
+            lacks = deviates & ~self.present[mine]
+            if lacks.any():
+                h = pl.Series(np.full(len(self.places), self.reach.h[mine]))
+                lacks &= ~in_gap(h, pl.Series(self.places), gaps).to_numpy()
+            for is_absent, those in ((False, deviates & self.present[mine]), (True, lacks)):
+                yield self._first(mine, usual, those, is_absent=is_absent)
+
+    def _first(
+        self, mine: int, usual: NDArray[np.intp], those: _Flags, *, is_absent: bool
+    ) -> pl.DataFrame:
+        at = np.flatnonzero(those)
+        told = pl.DataFrame(
+            {
+                "open": self.is_open[at],
+                "place": self.places[at],
+                "model": self.reach.h[usual[at]],
+            }
+        )
+        first = told.group_by("open", maintain_order=True).agg(
+            pl.col("place", "model").first(), pl.len().cast(pl.Int64).alias("places")
+        )
+        h = pl.lit(int(self.reach.h[mine])).alias("h")
+        return first.with_columns(h, is_absent=pl.lit(is_absent))
+
+    def _alike(self, one: int, other: int) -> _Flags:
+        both = self.present[one] & self.present[other]
+        alike: _Flags = both & (self.hashes[one] == self.hashes[other])
+        return alike
 
 
 def _groups(log: Log) -> dict[int, list[History]]:
     """Returns the histories that are compared with each other, by the first one's number."""
     groups: dict[str, list[History]] = {}
-    for each in log.histories:
-        if each.source is not Source.BINARY_LOG and each.group_source is not None:
-            groups.setdefault(each.group_source, []).append(each)
+    for history in log.histories:
+        if history.source is not Source.BINARY_LOG and history.group_source is not None:
+            groups.setdefault(history.group_source, []).append(history)
     return {mine[0].h: mine for mine in groups.values() if len(mine) > 1}
 
 
-def _reach(groups: Mapping[int, Sequence[History]]) -> dict[int, Reach]:
+def _reach(groups: Mapping[int, Sequence[History]]) -> dict[int, _Reach]:
     return {
-        number: Reach(
+        number: _Reach(
             np.array([each.h for each in mine]),
             np.array([each.first_place for each in mine]),
             np.array([each.last_place for each in mine]),
@@ -141,7 +283,7 @@ def _differing_parts(digests: _Digests, histories: Sequence[History], end: int) 
     """
     differing = []
     for part, known in digests.items():
-        reaching = [each.h for each in histories if _reaches(each, part, end)]
+        reaching = [history.h for history in histories if _reaches(history, part, end)]
         if len(reaching) > 1 and len({known.get(h) for h in reaching}) > 1:
             differing.append(part)
     return sorted(differing)
@@ -203,7 +345,7 @@ class _Found:
 
     def to_keep(self, log: Log) -> JsonObject:
         """Returns this as it is kept."""
-        names = [each.name for each in log.histories]
+        names = [history.name for history in log.histories]
         return {
             "pairs": [
                 [names[one], names[other], each] for (one, other), each in self.pairs.items()
@@ -226,10 +368,6 @@ class _Found:
         both.differing = _both(self.differing, later.differing)
         both.absent = _both(self.absent, later.absent)
         return both
-
-
-_KEPT = ("pairs", "differing", "absent")
-_PAIR = ("h", "other", "open")
 
 
 def _both(
@@ -260,7 +398,7 @@ def _add_alike(
             mine.count(one.h, other.h, places, 0)
 
 
-def _compare(log: Log, rows: DataFrame, places: Places, found: Sequence[_Found]) -> None:
+def _compare(log: Log, rows: DataFrame, places: _Places, found: Sequence[_Found]) -> None:
     """Adds for each history its first place that differs from most others, and how many do; of
     places that are final to the first of `found`, of others to the second.
 
@@ -268,7 +406,7 @@ def _compare(log: Log, rows: DataFrame, places: Places, found: Sequence[_Found])
     """
     parts = sorted({part for mine in places.suspects.values() for part in mine})
     mine = rows.where(F.col("group").isin(list(places.suspects)) & F.col("part").isin(parts))
-    ordered = in_order(mine, PLACE, ["h"])
+    ordered = in_order(mine, _PLACE, ["h"])
     told = _walked(ordered, places)
     if told["is_absent"].any():
         told = _walked(ordered, places._replace(gaps=gaps_of(log)))
@@ -288,8 +426,8 @@ def _compare(log: Log, rows: DataFrame, places: Places, found: Sequence[_Found])
         (found[is_open].absent if is_absent else found[is_open].differing)[h] = deviation
 
 
-def _walked(rows: DataFrame, places: Places) -> pl.DataFrame:
-    return pl.DataFrame(walk(rows, places.compared, COMPARED).toArrow(), schema=COMPARED)
+def _walked(rows: DataFrame, places: _Places) -> pl.DataFrame:
+    return pl.DataFrame(walk(rows, places.compared, _COMPARISON).toArrow(), schema=_COMPARISON)
 
 
 def _finding(log: Log, h: int, each: _Deviation) -> Finding:
@@ -340,7 +478,7 @@ def _told(row: Row, names: Sequence[str]) -> str:
 
 
 def _summary(log: Log, compared: int, counted: Mapping[tuple[int, int], _Compared]) -> JsonObject:
-    histories = [each for each in log.histories if each.source is not Source.BINARY_LOG]
+    histories = [history for history in log.histories if history.source is not Source.BINARY_LOG]
     pairs = []
     for one, other in combinations(histories, 2):
         first = max(one.first_place, other.first_place)
@@ -357,7 +495,7 @@ def _summary(log: Log, compared: int, counted: Mapping[tuple[int, int], _Compare
                 }
             )
     return {
-        "places": max((each.rows for each in histories), default=0),
+        "places": max((history.rows for history in histories), default=0),
         "compared": compared,
         "pairs": pairs,
     }

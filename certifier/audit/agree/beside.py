@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from ..answers.findings import Finding
 from ..answers.result import JsonObject
+from ..rows.certification_log import Log
 from ..rows.checks import hexadecimal
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.surveyed_history import History
 from .agree import SHARED
 
 ITEMS_MAX = 8
@@ -33,11 +33,11 @@ def beside(log: Log, findings: Sequence[Finding]) -> list[JsonObject]:
     """
     if not findings:
         return []
-    wanted = log.rows.where(F.col("place").isin(sorted({each.place for each in findings})))
+    wanted = log.rows.where(F.col("place").isin(sorted({finding.place for finding in findings})))
     rows: dict[int, dict[int, Row]] = {}
     for row in wanted.select("h", "place", *map(_told, SHARED)).collect():
         rows.setdefault(row["place"], {}).setdefault(row["h"], row)
-    return [_beside(log.histories, each, rows.get(each.place, {})) for each in findings]
+    return [_beside(log.histories, finding, rows.get(finding.place, {})) for finding in findings]
 
 
 def _told(name: str) -> Column:
@@ -54,14 +54,15 @@ def _told(name: str) -> Column:
 
 def _beside(histories: Iterable[History], finding: Finding, rows: dict[int, Row]) -> JsonObject:
     own = next(
-        (each for each in histories if each.name == (finding.observer, finding.history)), None
+        (history for history in histories if history.name == (finding.observer, finding.history)),
+        None,
     )
     group = own and own.group_source
     reaching = [
-        each
-        for each in histories
-        if (each is own or (group is not None and each.group_source == group))
-        and each.first_place <= finding.place <= each.last_place
+        history
+        for history in histories
+        if (history is own or (group is not None and history.group_source == group))
+        and history.first_place <= finding.place <= history.last_place
     ]
     mine = rows.get(own.h) if own else None
     found = [rows.get(each.h) for each in reaching]

@@ -4,17 +4,23 @@ A transaction ran in [started_tick, committed_tick) of its applier's own clock. 
 their own clients executed have no start there: their order is checked, but not their overlap with
 others, because their rows were locked elsewhere. Only ticks decide the order: a wall clock may be
 set back.
+
+Whether an earlier writer of an item was visible, and the one that last_committed names, is told by
+the walk over items (`rows/items.py`); a walk over the rows of an applier sees the rest.
 """
 
 from collections import Counter
+from enum import IntEnum
 from typing import NamedTuple
 
+import polars as pl
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import Row
 
 from ..answers.findings import ROWS_MAX, Code, Finding
 from ..answers.result import Result
+from ..rows.certification_log import Log
 from ..rows.checks import (
     Found,
     FoundAll,
@@ -23,19 +29,43 @@ from ..rows.checks import (
     hexadecimal,
     merged,
 )
-from ..rows.columns import has_items
-from ..rows.histories import History
-from ..rows.log import Log
-from .flags import Why, flags
+from ..rows.coded_columns import has_items
+from ..rows.items import facts
+from ..rows.surveyed_history import History
+from ..spark.walks import Frames, in_order, walk
 from .times import observers
 
+
+class _Why(IntEnum):
+    """The reason of a flag, the simplest first."""
+
+    TOGETHER = 0
+    """Both wrote an item."""
+    ALONE = 1
+    """It has no write set."""
+    BESIDE = 2
+    """The other has none."""
+    ORDER = 3
+    SOON = 4
+
+
 _CODES = {
-    Why.TOGETHER: Code.APPLIED_TOGETHER,
-    Why.ALONE: Code.APPLIED_TOGETHER,
-    Why.BESIDE: Code.APPLIED_TOGETHER,
-    Why.ORDER: Code.APPLIED_OUT_OF_ORDER,
-    Why.SOON: Code.APPLIED_TOO_SOON,
+    _Why.TOGETHER: Code.APPLIED_TOGETHER,
+    _Why.ALONE: Code.APPLIED_TOGETHER,
+    _Why.BESIDE: Code.APPLIED_TOGETHER,
+    _Why.ORDER: Code.APPLIED_OUT_OF_ORDER,
+    _Why.SOON: Code.APPLIED_TOO_SOON,
 }
+_FLAG = pl.Schema(
+    {
+        "h": pl.Int32(),
+        "number": pl.Int64(),
+        "why": pl.Int32(),
+        "other": pl.Int64(),
+        "item": pl.Int64(),
+    }
+)
+_VISIBLE = ("any_tick", "any_number", "single_tick", "single_number")
 
 
 def run(log: Log) -> Result:
@@ -49,13 +79,13 @@ def run(log: Log) -> Result:
     result = Result([each.finding for each in earlier.found], +earlier.counts)
     result.summary = {
         "observers": [],
-        "skipped": [_label(each, log) for each in recent.histories if each not in ticked],
+        "skipped": [_label(history, log) for history in recent.histories if history not in ticked],
     }
     if ticked:
         histories = [history.h for history in ticked]
         ran = _ran(log, histories)
-        is_new = F.col("number") > log.by_history(lambda each: each.since)
-        all_flags = flags(log, ran).where(is_new)
+        is_new = F.col("number") > log.by_history(lambda history: history.since)
+        all_flags = _flags_of(log, ran).where(is_new)
         result.summary["observers"], result.tables["lag"], is_flagged = observers(
             recent, _ran(recent, histories), all_flags, ticked
         )
@@ -63,7 +93,7 @@ def run(log: Log) -> Result:
             # Persisted, as the counts and the findings of each code ask for them again.
             _add_findings(log, ran, _first_of_each(all_flags).persist(), result)
     if log.keeps:
-        told = [Found(each, 0, 0, None, None) for each in result.findings]
+        told = [Found(finding, 0, 0, None, None) for finding in result.findings]
         result.kept = as_kept(merged([FoundAll(told, result.counts)]))
     return result
 
@@ -116,12 +146,95 @@ def _ran(log: Log, histories: list[int]) -> DataFrame:
     )
 
 
+def _flags_of(log: Log, ran: DataFrame) -> DataFrame:
+    """Returns all flags: a transaction's number and that of the other one, an earlier one."""
+    rows = ran.select("h", "number", "started_tick", "committed_tick", "remote", "alone")
+    told = facts(log)
+    together = told.where(F.col("beside").isNotNull()).select(
+        "h",
+        "number",
+        F.lit(int(_Why.TOGETHER)).alias("why"),
+        F.col("beside").alias("other"),
+        F.col("beside_item").alias("item"),
+    )
+    soon = told.where(F.col("not_awaited").isNotNull()).select(
+        "h",
+        "number",
+        F.lit(int(_Why.SOON)).alias("why"),
+        F.col("not_awaited").alias("other"),
+        F.lit(None).cast("long").alias("item"),
+    )
+    walked = walk(in_order(rows, ["h"], ["number"]), _out_of_order, _FLAG)
+    return walked.union(together).union(soon)
+
+
+def _out_of_order(frames: Frames) -> Frames:
+    """Yields the flags of those that ran beside one that must run alone, and of those that were
+    visible too early. The last row is kept between frames, with what was visible up to it.
+    """
+    left: pl.DataFrame | None = None
+    nothing = [pl.lit(None, pl.Int64).alias(name) for name in _VISIBLE]
+    for frame in frames:
+        new = frame.with_columns(*nothing, is_kept=pl.lit(value=False))
+        both = _with_visible(new if left is None else pl.concat([left, new]))
+        before = [
+            pl.col(name).shift(1).over("h") for name in (*_VISIBLE, "number", "committed_tick")
+        ]
+        names = (*_VISIBLE, "last_number", "last_tick")
+        seen = both.with_columns(
+            each.alias(f"before_{name}") for name, each in zip(names, before, strict=True)
+        ).filter(~pl.col("is_kept"))
+        for why, other, holds in _rules():
+            yield seen.filter(holds).select(
+                "h",
+                "number",
+                pl.lit(int(why), pl.Int32).alias("why"),
+                pl.col(f"before_{other}_number").alias("other"),
+                pl.lit(None, pl.Int64).alias("item"),
+            )
+        left = both.tail(1).with_columns(is_kept=pl.lit(value=True))
+
+
+def _with_visible(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows with what was visible last up to each: of all that the applier executed, and
+    of those without write set.
+    """
+    remote = pl.col("remote") & ~pl.col("is_kept")
+    found = rows
+    for name, counts in (("any", remote), ("single", remote & pl.col("alone"))):
+        tick, number = f"{name}_tick", f"{name}_number"
+        own = {tick: "committed_tick", number: "number"}
+        found = found.with_columns(
+            pl.when(counts).then(pl.col(of)).otherwise(pl.col(each)).alias(each)
+            for each, of in own.items()
+        )
+        latest = pl.col(tick).cum_max().over("h")
+        found = found.with_columns(
+            latest.forward_fill().over("h").alias(tick),
+            pl.when(pl.col(tick) == latest)
+            .then(pl.col(number))
+            .forward_fill()
+            .over("h")
+            .alias(number),
+        )
+    return found
+
+
+def _rules() -> list[tuple[_Why, str, pl.Expr]]:
+    started, remote, tick = pl.col("started_tick"), pl.col("remote"), pl.col("committed_tick")
+    return [
+        (_Why.ALONE, "any", remote & pl.col("alone") & (pl.col("before_any_tick") > started)),
+        (_Why.BESIDE, "single", remote & (pl.col("before_single_tick") > started)),
+        (_Why.ORDER, "last", tick < pl.col("before_last_tick")),
+    ]
+
+
 def _first_of_each(flags: DataFrame) -> DataFrame:
     """Returns for each transaction one flag of its order, and one of its overlap: that with the
     simplest reason.
     """
     return (
-        flags.groupBy("h", "number", (F.col("why") == int(Why.ORDER)).alias("order"))
+        flags.groupBy("h", "number", (F.col("why") == int(_Why.ORDER)).alias("order"))
         .agg(F.min(F.struct("why", "other", "item")).alias("flag"))
         .select("h", "number", "flag.why", "flag.other", "flag.item")
     )
@@ -186,14 +299,14 @@ def _finding(code: Code, history: History, row: Row) -> Finding:
     visible = f"when {earlier.name} was visible"
     expected = f"started at tick {earlier.committed} or later, {visible}"
     found = f"started at tick {later.started}"
-    if row["why"] == Why.TOGETHER:
+    if row["why"] == _Why.TOGETHER:
         item = f"item {hexadecimal(row['item'])}"
         why = f"both wrote {item}" + (f" (key {later.key})" if later.key else "")
-    elif row["why"] == Why.ALONE:
+    elif row["why"] == _Why.ALONE:
         why = f"{later.name} has no write set and has to run alone"
-    elif row["why"] == Why.BESIDE:
+    elif row["why"] == _Why.BESIDE:
         why = f"{earlier.name} has no write set and has to run alone"
-    elif row["why"] == Why.SOON:
+    elif row["why"] == _Why.SOON:
         why = f"{later.name} waits for last_committed {later.last_committed}, which that one has"
     else:
         expected = f"visible at tick {earlier.committed} or later, after {earlier.name}"

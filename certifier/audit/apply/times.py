@@ -12,13 +12,13 @@ import polars as pl
 from pyspark.sql import DataFrame, Row
 
 from ..answers.result import JsonObject
+from ..rows.certification_log import Log, of_each
 from ..rows.checks import is_true
-from ..rows.columns import executed_at, execution_us
+from ..rows.coded_columns import executed_at, execution_us
 from ..rows.critical_path import Ints
-from ..rows.histories import History
-from ..rows.log import Log, of_each
 from ..rows.pace import BUCKETS
 from ..rows.stretches import measured_by_stamps, totals
+from ..rows.surveyed_history import History
 from ..spark.walks import (
     Frames,
     concatenated,
@@ -89,7 +89,7 @@ class _Buckets(NamedTuple):
 
 
 def _buckets_of(histories: Iterable[History]) -> _Buckets:
-    rows = [(each.h, each.applied_us[0], bucket_us(each)) for each in histories]
+    rows = [(history.h, history.applied_us[0], bucket_us(history)) for history in histories]
     kinds = {"h": pl.Int32(), "begin": pl.Int64(), "size": pl.Int64()}
     return _Buckets(pl.DataFrame(rows, schema=kinds, orient="row"))
 
@@ -111,7 +111,7 @@ def observers(
 
     Args:
         ran: the visible transactions of histories that have ticks, see `apply.py`.
-        flags: see `flags.py`.
+        flags: those of transactions that ran beside, or before, what they depend on.
     Cost: a shuffle of the transactions by bucket, and one by history.
     """
     times = ("started_us", "executed_us", "committed_us", "decided_us")
@@ -125,7 +125,7 @@ def observers(
     found = pl.DataFrame(made.toArrow(), schema=_TIMES)
     of_kind = {what: found.filter(pl.col("what") == what) for what in range(5)}
     paths = of_each(measured_by_stamps(log))
-    summary = [_summary(each, of_kind, totals(paths[each.h])) for each in ticked]
+    summary = [_summary(history, of_kind, totals(paths[history.h])) for history in ticked]
     lag = of_kind[_BUCKET].filter(pl.col("count") > 0).sort("h", "bucket")
     table = log.spark.createDataFrame(
         lag.select("h", "bucket", *_LAG_COLUMNS).rows(), _TABLE
@@ -220,7 +220,7 @@ def _summary(
         .sort("busy_us", "worker", descending=[True, False])
         .iter_rows(named=True)
     )
-    work = [Row(**each) for each in workers]
+    work = [Row(**worker) for worker in workers]
     count, beside = (int(mine[_BESIDE][name].sum()) for name in ("transactions", "beside"))
     buckets = {row["bucket"]: Row(**row) for row in mine[_BUCKET].iter_rows(named=True)}
     running = {at: row for at, row in buckets.items() if row["busy_us"] is not None}

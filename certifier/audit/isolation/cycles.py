@@ -142,9 +142,9 @@ def _edges(operations: Sequence[Operation]) -> dict[int, list[Edge]]:
     that it sees, and the next writer overwrites that.
     """
     writers: dict[int, list[Operation]] = {}
-    for each in operations:
-        for item in each.writes:
-            writers.setdefault(item, []).append(each)
+    for operation in operations:
+        for item in operation.writes:
+            writers.setdefault(item, []).append(operation)
     edges: dict[int, list[Edge]] = {}
 
     def add(before: Operation, after: Operation, dependency: Dependency, item: int) -> None:

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from ...history.schema import Verdict
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
+from ..rows.certification_log import Log
 from ..rows.checks import (
     FOUND,
     Check,
@@ -41,7 +42,6 @@ from ..rows.checks import (
 from ..rows.foreign import is_in
 from ..rows.items import facts
 from ..rows.kept import AuditWhole
-from ..rows.log import Log
 from ..rows.states import (
     KEYS,
     begins_of_long,
@@ -92,7 +92,7 @@ class Candidate(NamedTuple):
 
 def run(log: Log) -> Result:
     """Finds the anomalies of each history that its read sets show."""
-    is_new = F.col("number") > log.by_history(lambda each: each.since)
+    is_new = F.col("number") > log.by_history(lambda history: history.since)
     lacking = facts(log).where(F.col("certified") & F.col("outside").isNotNull() & is_new)
     looked, begins = _looked_back(log)
     first = collected(log, concatenated(looked, walk(lacking, _counted, FOUND)))
@@ -165,7 +165,7 @@ def _looked_back(log: Log) -> tuple[DataFrame, pl.DataFrame]:
     """Returns the findings of G1, and notes of transactions that were visible before one that
     stands before them; and who was visible last before each segment, see `begins_of_long`.
     """
-    since = {each.h: each.since for each in log.histories}
+    since = {history.h: history.since for history in log.histories}
     rows = log.certified.select(
         "h", segment(), "number", "place", "version", "snapshot_version", "committed_tick"
     )
@@ -399,8 +399,8 @@ def _found(log: Log, candidate: Candidate, cycle: Cycle) -> Found:
 
 
 def _summary(log: Log, counts: "Counter[str]", unsearched: int) -> JsonObject:
-    transactions = sum(each.verdicts[Verdict.CERTIFIED] for each in log.histories)
-    with_read_set = sum(each.certified_read_sets for each in log.histories)
+    transactions = sum(history.verdicts[Verdict.CERTIFIED] for history in log.histories)
+    with_read_set = sum(history.certified_read_sets for history in log.histories)
     return {
         "transactions": transactions,
         "with_read_set": with_read_set,

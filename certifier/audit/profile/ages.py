@@ -11,7 +11,7 @@ import polars as pl
 
 from ...history.schema import Verdict
 from ..answers.result import JsonObject
-from ..rows.columns import is_remote
+from ..rows.coded_columns import is_remote
 
 OLDEST = 10
 """Snapshots that are named."""

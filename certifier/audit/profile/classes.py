@@ -10,7 +10,7 @@ import polars as pl
 
 from ...history.schema import Verdict
 from ..answers.result import JsonObject
-from ..rows.columns import execution_us, is_remote
+from ..rows.coded_columns import execution_us, is_remote
 
 CLASSES_MAX = 1_000
 """Classes that a partition counts by themselves: those with the most transactions."""

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import Verdict
 from ..answers.result import JsonObject
+from ..rows.certification_log import Log
 from ..rows.checks import hexadecimal
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order, walk
 from . import held
 from .tallies import TOP, key_lost, table_lost

@@ -14,8 +14,8 @@ import polars as pl
 
 from ..answers.result import JsonObject
 from ..rows.critical_path import Ints
-from ..rows.histories import History
 from ..rows.pace import BUCKETS
+from ..rows.surveyed_history import History
 
 ENTERED = pl.Schema(dict.fromkeys(("part", "entered"), pl.Int64()))
 _WRITER = pl.Schema(dict.fromkeys(("item", "number", "version", "part"), pl.Int64()))

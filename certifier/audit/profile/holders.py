@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind
 from ..answers.result import JsonObject
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.certification_log import Log
 from ..rows.pace import BUCKETS
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order
 from .held import Parts, is_known, parts_of
 
@@ -95,7 +95,7 @@ class _Reports:
         begin, self.now_us = self.now_us, at_us
         if begin is None or not self.members or not self.reports.keys() >= set(self.members):
             return
-        (least, name), *others = sorted((self.reports[each], each) for each in self.members)
+        (least, name), *others = sorted((self.reports[member], member) for member in self.members)
         behind = others[0][0] - least if others else 0
         is_held = bool(others) and others[-1][0] > least
         while begin < at_us:

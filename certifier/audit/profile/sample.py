@@ -19,11 +19,11 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
-from ..rows.columns import is_remote
+from ..rows.certification_log import Log
+from ..rows.coded_columns import is_remote
 from ..rows.critical_path import Ints
-from ..rows.histories import History
-from ..rows.log import Log
 from ..rows.stretches import lengths_of
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order, walk
 
 ROWS_MAX = 100_000

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
 from ..answers.result import JsonObject
-from ..rows.histories import History
-from ..rows.log import Log
+from ..rows.certification_log import Log
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, concatenated, of_kind, shaped, walk
 from . import ages
 from .classes import Class, most_used, of_class

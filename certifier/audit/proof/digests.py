@@ -18,21 +18,14 @@ from pyspark.sql import functions as F
 
 from ...history.schema import LOG_SEQUENCE_SHIFT, RecordKind, position_at
 from ...position import log_sequence_of
+from ..rows.certification_log import Log
 from ..rows.checks import Note, notes
-from ..rows.columns import (
-    CERTIFIED,
-    CONFLICT,
-    TOO_OLD,
-    is_kind,
-    kind_number,
-    verdict_number,
-)
+from ..rows.coded_columns import CERTIFIED, CONFLICT, TOO_OLD, is_kind, kind_number, verdict_number
 from ..rows.foreign import intervals
-from ..rows.histories import History
 from ..rows.kept import AuditWhole
-from ..rows.log import Log
 from ..rows.sequence import begins_of
 from ..rows.states import KEYS, segment
+from ..rows.surveyed_history import History
 from ..spark.walks import Frames, in_order, walk, whole
 
 MASK = (1 << 64) - 1
@@ -150,7 +143,7 @@ def _begin(history: History, kept: Mapping[int, int | None]) -> _Begin:
 
 def parts_of(log: Log) -> dict[int, int]:
     """Returns by history how many rows each of its `PARTS` parts has."""
-    return {each.h: each.rows // PARTS + 1 for each in log.histories}
+    return {history.h: history.rows // PARTS + 1 for history in log.histories}
 
 
 def told_digests(rows: pl.DataFrame, parts: Mapping[int, int]) -> pl.DataFrame:
@@ -171,7 +164,7 @@ def told_digests(rows: pl.DataFrame, parts: Mapping[int, int]) -> pl.DataFrame:
 def _told(log: Log, reported: Iterable[Note]) -> dict[int, list[Told]]:
     """Returns the reported digests of messages that a history has, of each part the last one."""
     sizes, last = parts_of(log), {}
-    for note in sorted(reported, key=lambda each: each.number):
+    for note in sorted(reported, key=lambda note: note.number):
         history = log.histories[note.h]
         first = log_sequence_of(position_at(history.first_place))
         if first <= note.high < _kept_to(history):

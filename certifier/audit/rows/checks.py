@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from ..answers.findings import ROWS_MAX, Code, Finding
 from ..answers.result import JsonObject
 from ..spark.walks import Frames, gathered, walk
-from .log import Log
+from .certification_log import Log
 
 FOUND = pl.Schema(
     {

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from .histories import History
+from .surveyed_history import History
 
 Resets = dict[int, NDArray[np.int64]]
 """By history, the numbers of rows at which its clock began again, ascending."""
@@ -19,7 +19,9 @@ Resets = dict[int, NDArray[np.int64]]
 
 def resets_of(histories: Sequence[History]) -> Resets:
     """Returns the resets of the histories that have any."""
-    return {each.h: np.array(each.resets, np.int64) for each in histories if each.resets}
+    return {
+        history.h: np.array(history.resets, np.int64) for history in histories if history.resets
+    }
 
 
 def clock(h: pl.Series, number: pl.Series, resets: Resets) -> pl.Series:

@@ -22,9 +22,9 @@ from ...history.schema import RecordKind, Verdict
 from ..answers.findings import Code, Finding
 from ..answers.result import JsonObject, Result
 from ..spark.arrow import arrow_function
+from .certification_log import Log
 from .checks import Found, FoundAll
 from .clocks import clock
-from .log import Log
 
 NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
@@ -105,9 +105,9 @@ def without_consequences(log: Log, all_found: FoundAll, behind: Behind) -> Found
         behind: see `behind_gaps`.
     """
     kept: list[Found] = []
-    for each in log.histories:
-        mine = [found for found in all_found.found if found.h == each.h]
-        missing = _missing(mine, behind, each.block_size_max > 1)
+    for history in log.histories:
+        mine = [found for found in all_found.found if found.h == history.h]
+        missing = _missing(mine, behind, history.block_size_max > 1)
         kept += [found for found in mine if not _is_explained(found, missing)]
     kept.sort(key=lambda found: (found.finding.place, found.h))
     told = [[each.finding for each in found] for found in (all_found.found, kept)]
@@ -187,7 +187,7 @@ def behind_gaps(log: Log, found: Sequence[Found], kept: JsonObject) -> Behind:
     collection = kind == RecordKind.COLLECTION
     resets = (kind == RecordKind.VIEW_CHANGE) & F.col("resets_clock")
     writes = F.coalesce(F.size("write_set"), F.lit(0)) > 0
-    is_of_group = F.col("gtid_source") == log.by_history(lambda each: each.group_source or "")
+    is_of_group = F.col("gtid_source") == log.by_history(lambda history: history.group_source or "")
     is_assigned = ~F.coalesce("gtid_brought", F.lit(False)) & is_of_group
     firsts = {
         "stamped": stamped,
@@ -334,5 +334,5 @@ def _is_explained(found: Found, missing: _Missing) -> bool:
     if code is Code.STAMP_TOO_HIGH:
         return any(low in each for each in missing.sequence_numbers)
     if code is Code.COLLECTION_WRONG or (code is Code.WINDOW_WRONG and high is not None):
-        return any(low <= each.stop for each in missing.versions)
-    return code in _BY_VERSION and any(low in each for each in missing.versions)
+        return any(low <= span.stop for span in missing.versions)
+    return code in _BY_VERSION and any(low in span for span in missing.versions)

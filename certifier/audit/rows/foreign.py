@@ -87,11 +87,11 @@ def _parsed(gtid_set: str) -> Intervals:
     for part in filter(None, gtid_set.replace("\n", "").replace(" ", "").split(",")):
         uuid, *pieces = part.split(":")
         source = uuid
-        for each in pieces:
-            if not each[0].isdigit():
-                source = f"{uuid}:{each}"
+        for piece in pieces:
+            if not piece[0].isdigit():
+                source = f"{uuid}:{piece}"
                 continue
-            first, _, last = each.partition("-")
+            first, _, last = piece.partition("-")
             firsts, lasts = found.setdefault(source, ([], []))
             firsts.append(int(first))
             lasts.append(int(last or first))

@@ -5,7 +5,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ..spark.walks import Frames, in_order, walk
-from .log import Log
+from .certification_log import Log
 from .once import once
 from .order import STATE
 from .sequence import begins_of

@@ -19,6 +19,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from ..spark.walks import Frames, in_order, walk
+from .certification_log import Log
 from .clocks import Resets, clock, resets_of
 from .critical_path import Ints
 from .foreign import WholeTo, includes
@@ -31,7 +32,6 @@ from .keys import (
     touched,
     with_same,
 )
-from .log import Log
 from .once import once
 from .prefixes import whole_to
 from .sequence import begins_of
@@ -150,7 +150,7 @@ class Collections(NamedTuple):
 @once
 def facts(log: Log) -> DataFrame:
     """Returns the facts of all rows, as `FACT`. It is kept on disk, as several jobs use it."""
-    ticked = any(each.pace.ticked for each in log.histories)
+    ticked = any(history.pace.ticked for history in log.histories)
     rows = touched(log)
     within = [name for name in (*KEY[2:], "asks") if name in rows.columns]
     writers = _Writers(
@@ -339,12 +339,12 @@ def _bounds(log: Log) -> pl.DataFrame:
     window there or less, and how often its clock had begun again.
     """
     rows = []
-    for each in log.histories:
-        mine = of_history(log.surveyed.files, each.name)
+    for history in log.histories:
+        mine = of_history(log.surveyed.files, history.name)
         purged = [_last(mine, name)[1] for name in ("stable", "collected")]
         at, edge = _last(mine, "edge")
-        is_known = at >= max(each.resets, default=0)
-        rows.append((each.h, min(purged), edge if is_known else 0, len(each.resets)))
+        is_known = at >= max(history.resets, default=0)
+        rows.append((history.h, min(purged), edge if is_known else 0, len(history.resets)))
     return pl.DataFrame(rows, schema=_BOUNDS, orient="row")
 
 
@@ -359,7 +359,9 @@ def _edges(log: Log) -> pl.DataFrame:
     clock begins again inside of it.
     """
     edges = begins_of(log).select("h", "segment", pl.col("met_edge").alias("edge"))
-    inside = [(each.h, segment_of(reset), 0) for each in log.histories for reset in each.resets]
+    inside = [
+        (history.h, segment_of(reset), 0) for history in log.histories for reset in history.resets
+    ]
     lowered = pl.DataFrame(inside, schema=edges.schema, orient="row").unique()
     return pl.concat([lowered, edges.join(lowered, ["h", "segment"], "anti")])
 
@@ -370,12 +372,12 @@ def _collections(log: Log) -> dict[int, Collections]:
     Cost: 16 bytes a collection.
     """
     found = {}
-    for each in log.histories:
-        numbers, versions = each.collections
+    for history in log.histories:
+        numbers, versions = history.collections
         if len(numbers):
             # A collection that reaches no farther than one before it purges nothing.
             reached, firsts = np.unique(np.maximum.accumulate(versions), return_index=True)
-            found[each.h] = Collections(reached, numbers[firsts])
+            found[history.h] = Collections(reached, numbers[firsts])
     return found
 
 

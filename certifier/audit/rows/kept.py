@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from ..answers.errors import NoAuditBefore
 from ..answers.result import JsonObject
 from ..spark.footers import local_files, local_path
-from ..spark.session import first_line
+from ..spark.spark_session import first_line
 
 STATE_VERSION = 1
 """Of what is kept; an audit of another version begins anew. It is raised with each change of a rule

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...history.schema import Verdict
 from ..spark.walks import concatenated
-from .log import Log
+from .certification_log import Log
 from .survey import NAMES
 
 ITEM, GTID, STAMP = range(3)
@@ -40,7 +40,7 @@ def with_same(frame: pl.DataFrame) -> pl.DataFrame:
 
 def has_foreign_snapshots(log: Log) -> bool:
     """Returns whether any snapshot is a GTID set."""
-    return any(each.gtid_snapshots for each in log.histories)
+    return any(history.gtid_snapshots for history in log.histories)
 
 
 def asks_for_gtids(log: Log) -> bool:
@@ -65,7 +65,7 @@ def touched(log: Log) -> DataFrame:
     foreign = has_foreign_snapshots(log)
     gtid = ("gtid_source", "gtid_number")
     applied = ~F.coalesce("is_local", F.lit(False)) & (F.col("started_tick") > 0)
-    ticked = any(each.pace.ticked for each in log.histories)
+    ticked = any(history.pace.ticked for history in log.histories)
     ticks = ("started_tick", "committed_tick") if ticked else ()
     told = log.transactions.select(
         "h",
@@ -129,7 +129,7 @@ def _stamps(log: Log) -> DataFrame:
         & (F.col("started_tick") > 0)
         & F.col("committed_tick").isNotNull()
     )
-    resets = log.by_history(lambda each: list(each.resets)).cast("array<bigint>")
+    resets = log.by_history(lambda history: list(history.resets)).cast("array<bigint>")
     clock_of = F.size(F.filter(resets, lambda reset: reset <= F.col("number")))
     named = F.struct(F.col("sequence_number").alias("key"), F.lit(False).alias("asks"))
     awaited = F.struct(F.col("last_committed").alias("key"), F.lit(True).alias("asks"))
@@ -150,7 +150,7 @@ def _items(log: Log) -> list[Column]:
     any has read some.
     """
     written = F.array_distinct("write_set")
-    if not any(each.read_sets for each in log.histories):  # Fewer columns to move.
+    if not any(history.read_sets for history in log.histories):  # Fewer columns to move.
         return [F.explode(written).alias("key")]
     nothing = F.array().cast("array<bigint>")
     known = F.coalesce(written, nothing)

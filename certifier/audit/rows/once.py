@@ -5,7 +5,7 @@ from functools import wraps
 from threading import RLock
 from typing import TypeVar, cast
 
-from .log import Log
+from .certification_log import Log
 
 Value = TypeVar("Value")
 

@@ -5,7 +5,7 @@ import polars as pl
 from ...history.schema import RecordKind
 from ..answers.findings import Code
 from .checks import Check, is_true, words
-from .columns import CERTIFIED, is_kind
+from .coded_columns import CERTIFIED, is_kind
 
 STATE = {f"previous_{name}": pl.col(name) for name in ("number", "version", "place")}
 """The columns of the row before that these checks use."""

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Source
 from ..spark.walks import Frames, walk
+from .certification_log import Log
 from .critical_path import Ints
 from .foreign import Intervals, WholeTo, covers, intervals
-from .log import Log
 from .once import once
 
 _NEVER = 1 << 62
@@ -28,10 +28,10 @@ _RUN = pl.Schema(
 
 
 class Numbers(NamedTuple):
-    """What a history executed of a source, in runs: GTID numbers that follow one another, whose
-    versions do, too. Ascending by `firsts`: int64[runs]. `versions`: of the first numbers. `reach`:
-    the largest of the `lasts` so far. `least`: the least of the versions from a run on; int64[runs
-    + 1].
+    """The GTIDs of a source that a history executed, in runs: numbers that follow one another,
+    whose versions do, too. Ascending by `firsts`: int64[runs]. `versions`: of the first numbers.
+    `reach`: the largest of the `lasts` so far. `least`: the least of the versions from a run on;
+    int64[runs + 1].
     """
 
     firsts: Ints
@@ -69,7 +69,9 @@ def whole_to(log: Log) -> WholeTo:
     reserve GTIDs in blocks may have one for each transaction, others have few.
     """
     asked = [
-        each.h for each in log.histories if each.source is not Source.TRACE and each.gtid_snapshots
+        history.h
+        for history in log.histories
+        if history.source is not Source.TRACE and history.gtid_snapshots
     ]
     executed = _executed(log, asked) if asked else {}
 

@@ -14,19 +14,13 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Source
 from ..spark.walks import Frames
+from .certification_log import Log
 from .clocks import Resets, clock, resets_of
-from .columns import (
-    CERTIFIED,
-    has_items,
-    is_kind,
-    kind_number,
-    verdict_number,
-)
-from .histories import History, block_size
-from .log import Log
+from .coded_columns import CERTIFIED, has_items, is_kind, kind_number, verdict_number
 from .once import once
 from .order import STATE, STATE_KINDS
 from .states import begins_of_long, segment
+from .surveyed_history import History, block_size
 
 _TOLD_KINDS = pl.Schema(
     {"h": pl.Int32(), "number": pl.Int64(), "met_tight": pl.Boolean(), "met_block_size": pl.Int64()}

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..spark.walks import Frames, Walk, walk
-from .log import Log
+from .certification_log import Log
 
 SEGMENT_ROWS = 1 << 16
 KEYS = ("h", "segment")
@@ -80,7 +80,7 @@ def begins_of_long(
     """
     told = {name: pl.Int64() for name in map(_at, states)}
     schema = pl.Schema({"h": pl.Int32(), "segment": pl.Int32(), **kinds, **told})
-    if all(segment_of(each.last_number) == 0 for each in log.histories):
+    if all(segment_of(history.last_number) == 0 for history in log.histories):
         return pl.DataFrame(schema=schema)
 
     def last_of_each(frames: Frames) -> Frames:

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, Row
 
 from ...history.schema import RecordKind, Source
 from ..spark.walks import Frames, Walk, in_order, walk
-from .columns import (
+from .certification_log import Log
+from .coded_columns import (
     CERTIFIED,
     execution_us,
     has_items,
@@ -27,7 +28,6 @@ from .columns import (
     verdict_number,
 )
 from .critical_path import Ints, chain, epochs, filled, waits
-from .log import Log
 from .once import once
 from .pace import BUCKETS
 
@@ -90,16 +90,16 @@ def lengths_of(log: Log) -> Lengths:
     """Returns the paces of a log's histories, as a worker takes them."""
     rows = [
         {
-            "h": each.h,
-            "unit": each.pace.unit,
-            "measured": each.pace.measured,
-            "dated": each.pace.dated,
-            "begin_us": each.pace.first_us or 0,
-            "first_number": each.pace.first_number,
-            "bucket_size": each.pace.bucket_size,
-            "is_given": each.source is Source.BINARY_LOG,
+            "h": history.h,
+            "unit": history.pace.unit,
+            "measured": history.pace.measured,
+            "dated": history.pace.dated,
+            "begin_us": history.pace.first_us or 0,
+            "first_number": history.pace.first_number,
+            "bucket_size": history.pace.bucket_size,
+            "is_given": history.source is Source.BINARY_LOG,
         }
-        for each in log.histories
+        for history in log.histories
     ]
     return Lengths(pl.DataFrame(rows, schema_overrides={"h": pl.Int32()}))
 

@@ -14,12 +14,7 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
 from ..spark.walks import Frames, of_kind, walk
-from .columns import (
-    execution_us,
-    has_items,
-    is_applied,
-    is_remote,
-)
+from .coded_columns import execution_us, has_items, is_applied, is_remote
 from .foreign import intervals
 
 NAMES = ("observer", "history")
@@ -227,7 +222,7 @@ def _intervals_of(numbers: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
     begins = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 2) > 1)
     ends = np.append(begins[1:], len(ordered))
     columns = ordered[begins], ordered[ends - 1], ends - begins
-    yield from zip(*(each.tolist() for each in columns), strict=True)
+    yield from zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _counts() -> list[pl.Expr]:

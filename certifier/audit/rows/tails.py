@@ -13,9 +13,9 @@ import polars as pl
 
 from ...history.schema import LOG_SEQUENCE_SHIFT
 from . import states
-from .histories import History
-from .log import Log
+from .certification_log import Log
 from .survey import of_history
+from .surveyed_history import History
 
 VERSIONS = 5_000
 """Certified transactions that a later one may be in a cycle with, see `isolation.py`."""
@@ -36,32 +36,36 @@ class Tail(NamedTuple):
 def tails_of(log: Log) -> dict[int, Tail]:
     """Returns the tail of each history."""
     groups: dict[object, list[History]] = {}
-    for each in log.histories:
-        groups.setdefault(each.group_source or each.name, []).append(each)
+    for history in log.histories:
+        groups.setdefault(history.group_source or history.name, []).append(history)
     return {h: tail for mine in groups.values() for h, tail in _tails(log, mine).items()}
 
 
 def _tails(log: Log, histories: Sequence[History]) -> dict[int, Tail]:
-    milestones = {each.h: of_history(log.surveyed.milestones, each.name) for each in histories}
-    leader = max(histories, key=lambda each: each.last_place)
+    milestones = {
+        history.h: of_history(log.surveyed.milestones, history.name) for history in histories
+    }
+    leader = max(histories, key=lambda history: history.last_place)
     least = _last_before(milestones[leader.h], "number", leader.last_number - ROWS_MAX, "place")
-    alive = [each for each in histories if each.last_place >= least]
+    alive = [history for history in histories if history.last_place >= least]
     wanted = [place for each in alive for place in _wanted(log, each, milestones[each.h])]
-    before = max((each.before.whole_place for each in histories if each.before), default=_FIRST)
+    before = max(
+        (history.before.whole_place for history in histories if history.before), default=_FIRST
+    )
     # Who has reported nothing for as long is gone.
     recent = min((place for place in wanted if place >= least), default=least)
     # The begin of a message: its rows are kept together.
     place = recent >> LOG_SEQUENCE_SHIFT << LOG_SEQUENCE_SHIFT
     place = max(place, before)
     tails = {}
-    for each in histories:
-        number = _last_before(milestones[each.h], "place", place, "number") or 1
+    for history in histories:
+        number = _last_before(milestones[history.h], "place", place, "number") or 1
         # The begin of a segment: the rows that have left the state there are kept, too
         # (`state_rows`).
         begin = (number - 1) // states.SEGMENT_ROWS * states.SEGMENT_ROWS + 1
-        if each.before:
-            begin = max(begin, each.before.whole_from)
-        tails[each.h] = Tail(begin, place, resumes=each in alive)
+        if history.before:
+            begin = max(begin, history.before.whole_from)
+        tails[history.h] = Tail(begin, place, resumes=history in alive)
     return tails
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from .session import GONE
+from .spark_session import GONE
 
 Answer = TypeVar("Answer")
 

@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
-from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.engine.status import ApplierState
+from groupcert.applier.engine.applier import Applier, ApplierOptions, ApplierState
 from groupcert.applier.engine.worker import WORKERS_MAX, WorkerState
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
@@ -292,7 +291,7 @@ def test_what_was_executed_elsewhere_is_skipped_by_gtid_but_keeps_its_place(
     with member(tmp_path, 0) as one:
         one.enqueue(entries)
         executed = GtidSet.parse(f"{GROUP}:1-2")
-        progress = Progress(Checkpoint(gtid_executed=executed))
+        progress = TargetProgress(Checkpoint(gtid_executed=executed))
         one.target.commit(CommitGroup(2, [Job(entries[:1], execution={})]), progress)
     with member(tmp_path, 0) as one:
         assert one.applier.recover(one.queue.load()) == 2
@@ -346,7 +345,7 @@ class FullDisk(RocksDbTarget):
 
     commits = count(1)
 
-    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         if next(self.commits) == 2:
             raise DiskFull(path="there", cause="No space left on device")
         super().commit(group, progress)

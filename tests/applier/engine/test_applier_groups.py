@@ -8,9 +8,9 @@ import time
 import pytest
 
 from groupcert.applier.engine.applier import Applier
-from groupcert.applier.queue.checkpoint import Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import TargetProgress
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
@@ -32,7 +32,7 @@ class Early(Pausing):
         self.executing += 1
         return super().execute(job)
 
-    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits each job, says so, and is done with the last one after a while.
 
         Until somebody has gone on once, commits are slow enough for groups to form behind them and

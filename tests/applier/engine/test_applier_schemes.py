@@ -16,17 +16,16 @@ from typing import NamedTuple
 
 import pytest
 
-from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.engine.status import ApplierState, ApplierStatus
+from groupcert.applier.engine.applier import Applier, ApplierOptions, ApplierState, ApplierStatus
 from groupcert.applier.engine.worker import WorkerState
 from groupcert.applier.errors import TransientFailure
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.schemes import Consistency, Ordering, Scheme
+from groupcert.applier.schemes.by_table import ByTable
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.schemes.logical_clock import LogicalClock
-from groupcert.applier.schemes.table import Table
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges
 from groupcert.certifier.storage.store import Store
 from tests.applier.histories import GROUP, TABLES, decode, serial_rows, source_history
@@ -80,7 +79,7 @@ class Locked(Pausing):
             self.owners.update(dict.fromkeys(changes, job))
         return changes
 
-    def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+    def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and unlocks."""
         super().commit(group, progress)
         for job in group.jobs:
@@ -391,7 +390,7 @@ def test_stop_waits_for_what_is_assigned_and_takes_nothing_more(gated: Gated) ->
 
 def test_a_stop_that_takes_too_long_says_so_and_what_is_kept_is_given_up(gated: Gated) -> None:
     entries = [one_row(number) for number in range(1, 6)]
-    with running(gated, Table(), 2, stops=False) as one:
+    with running(gated, ByTable(), 2, stops=False) as one:
         one.applier.append(entries)
         assert one.applier.status().assigned == 5
         assert not one.applier.stop(0.01)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from groupcert.applier.engine.commit_order import CommitOrder
 from groupcert.applier.queue.job import Job
-from groupcert.applier.queue.parts import Part
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.row_parts import Part
 from groupcert.applier.schemes import Ordering
 from tests.applier.scheme_driver import entry
 

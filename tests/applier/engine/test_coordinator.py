@@ -18,11 +18,11 @@ from groupcert.applier.engine.coordinator import Coordinator, CoordinatorOptions
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Cause, Hold, Scheme
-from groupcert.applier.schemes.database import Database
+from groupcert.applier.schemes.by_database import ByDatabase
+from groupcert.applier.schemes.by_rows import ByRows
+from groupcert.applier.schemes.by_table import ByTable
 from groupcert.applier.schemes.group_commit import GroupCommit
 from groupcert.applier.schemes.logical_clock import LogicalClock, Policy
-from groupcert.applier.schemes.rows import Rows
-from groupcert.applier.schemes.table import Table
 from groupcert.certifier.errors import InvalidSetting
 from tests.applier.histories import (
     VIEW_CHANGE,
@@ -176,7 +176,7 @@ def test_everything_commits_once_in_the_total_order_and_nothing_overlaps_that_mu
             assert not ran.overlaps(driver.intervals[later.entry.position]), (earlier, later)
 
 
-@pytest.mark.parametrize("scheme", [GroupCommit, Database, Table, Rows])
+@pytest.mark.parametrize("scheme", [GroupCommit, ByDatabase, ByTable, ByRows])
 @given(streams, st.integers(1, 5), options, st.integers(0, 2**32))
 def test_each_entry_commits_once_in_its_lane_whatever_the_scheme_divides_and_reorders(
     scheme: Callable[[], Scheme],
@@ -333,7 +333,7 @@ def test_what_the_scheme_keeps_is_handed_out_and_nothing_new_is_taken() -> None:
 
 
 def test_bytes_are_pending_until_they_are_visible() -> None:
-    coordinator: Coordinator[None] = Coordinator(Table(), CoordinatorOptions())
+    coordinator: Coordinator[None] = Coordinator(ByTable(), CoordinatorOptions())
     coordinator.append([entry(1, payload=bytes(10), tables=("a.t", "b.t")), entry(2, payload=b"2")])
     one, two = coordinator.next_jobs([0, 1])
     finish(coordinator, one)

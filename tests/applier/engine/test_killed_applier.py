@@ -15,10 +15,10 @@ from types import ModuleType
 
 import pytest
 
-from groupcert.applier.queue.checkpoint import Checkpoint
-from groupcert.applier.queue.parts import table_of
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.row_parts import table_of
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import RocksDbTarget, applied_intervals
 from groupcert.certifier.storage.store import Family, Store
 from tests.applier import killed_applier, killed_replica

@@ -12,8 +12,8 @@ from groupcert.applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.mysql_logs.certification_rows import BinaryLogHistory
-from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
 from groupcert.certifier.history.schema import RecordKind, Row, place_of
 from groupcert.certifier.position import position_of
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes

@@ -12,12 +12,12 @@ from typing import TypeAlias
 import pymysql
 import pytest
 
-from groupcert.applier.mysql_logs.columns import Column, ColumnType, value_of
-from groupcert.applier.mysql_logs.reader import (
+from groupcert.applier.mysql_logs.binary_log_reader import (
     BinaryLogReader,
     BinaryLogTransaction,
     read_binary_log,
 )
+from groupcert.applier.mysql_logs.column_types import Column, ColumnType, value_of
 from groupcert.certifier.write_set import TableKeys, table_item
 from tests import servers
 from tests.row_items import RowChange, row_items

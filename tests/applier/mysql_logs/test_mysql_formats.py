@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from groupcert.applier.errors import InvalidBinaryLog
-from groupcert.applier.mysql_logs.reader import (
+from groupcert.applier.mysql_logs.binary_log_reader import (
     BinaryLogReader,
     BinaryLogTransaction,
     read_binary_log,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
+from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 NOTHING = BinaryLogTransaction(

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from groupcert.applier.schemes import Consistency, Ordering
+from groupcert.applier.schemes.by_database import ByDatabase
+from groupcert.applier.schemes.by_table import ByTable
 from groupcert.applier.schemes.catalogue import SCHEMES, scheme
-from groupcert.applier.schemes.database import Database
 from groupcert.applier.schemes.jobs import Conflicts, JobsOptions
 from groupcert.applier.schemes.logical_clock import LogicalClock
-from groupcert.applier.schemes.table import Table
 from groupcert.certifier.errors import InvalidSetting
 
 
@@ -66,9 +66,9 @@ def test_a_setting_that_a_scheme_does_not_have_is_an_error(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Database(databases_max=0), "databases_max is '0': expected 1 or more"),
-        (lambda: Database(worker_queue_max=0), "worker_queue_max is '0': expected 1 or more"),
-        (lambda: Table(worker_queue_max=0), "worker_queue_max is '0': expected 1 or more"),
+        (lambda: ByDatabase(databases_max=0), "databases_max is '0': expected 1 or more"),
+        (lambda: ByDatabase(worker_queue_max=0), "worker_queue_max is '0': expected 1 or more"),
+        (lambda: ByTable(worker_queue_max=0), "worker_queue_max is '0': expected 1 or more"),
         (lambda: LogicalClock(job_transactions_max=0), "job_transactions_max"),
         (lambda: LogicalClock(job_transactions_min=0), "job_transactions_min"),
         (

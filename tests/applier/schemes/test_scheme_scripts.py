@@ -14,13 +14,13 @@ import pytest
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.assigned_partitions import WORKER_QUEUE_MAX
+from groupcert.applier.schemes.by_database import DATABASES_MAX, ByDatabase
+from groupcert.applier.schemes.by_rows import ByRows
+from groupcert.applier.schemes.by_table import ByTable
 from groupcert.applier.schemes.commit_parent import CommitParent
-from groupcert.applier.schemes.database import DATABASES_MAX, Database
 from groupcert.applier.schemes.group_commit import GroupCommit
 from groupcert.applier.schemes.jobs import Conflicts, Jobs, JobsOptions
 from groupcert.applier.schemes.logical_clock import LogicalClock, Policy
-from groupcert.applier.schemes.rows import Rows
-from groupcert.applier.schemes.table import Table
 from tests.applier.scheme_driver import ROOM, SchemeDriver, entry, label
 from tests.datadriven import Command, parse_command, run_script
 
@@ -66,7 +66,7 @@ def database(
     ordered: str = "no",
 ) -> Scheme:
     """scheme name=database [databases_max=] [queue_max=] [ordered]"""
-    return Database(
+    return ByDatabase(
         databases_max=int(databases_max),
         worker_queue_max=int(queue_max),
         preserve_commit_order=ordered != "no",
@@ -75,7 +75,7 @@ def database(
 
 def table(*, queue_max: str = str(WORKER_QUEUE_MAX)) -> Scheme:
     """scheme name=table [queue_max=]"""
-    return Table(worker_queue_max=int(queue_max))
+    return ByTable(worker_queue_max=int(queue_max))
 
 
 SCHEMES: dict[str, Callable[..., Scheme]] = {
@@ -84,7 +84,7 @@ SCHEMES: dict[str, Callable[..., Scheme]] = {
     "jobs": jobs,
     "logical-clock": logical_clock,
     "database": database,
-    "rows": Rows,
+    "rows": ByRows,
     "table": table,
 }
 """Each takes the arguments of the command `scheme` that are its own, as they are written."""

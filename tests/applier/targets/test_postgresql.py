@@ -7,8 +7,8 @@ import pytest
 
 from groupcert.applier.engine.applier import Applier
 from groupcert.applier.errors import TransientFailure, UnsuitableTarget
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.targets import postgresql
 from groupcert.applier.targets.sql_schema import SqlSchema
@@ -59,7 +59,7 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
         target = Database("postgresql", server.dsn).open()
         for each in jobs:
             each.execution = target.execute(each)
-        progress = Progress(Checkpoint())
+        progress = TargetProgress(Checkpoint())
 
         def fall(count: int) -> None:
             assert count == 1

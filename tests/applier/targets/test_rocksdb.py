@@ -6,11 +6,11 @@ from itertools import permutations
 
 import pytest
 
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.parts import Part
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
+from groupcert.applier.queue.row_parts import Part
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets.rocksdb import (
     CHECKPOINT_KEY,
     ROW_PREFIX,
@@ -45,13 +45,13 @@ def queued(store: Store, entries: list[RelayEntry]) -> RelayQueue:
 
 
 def commit(
-    target: RocksDbTarget, progress: Progress, tick: int, *groups: list[RelayEntry]
+    target: RocksDbTarget, progress: TargetProgress, tick: int, *groups: list[RelayEntry]
 ) -> Checkpoint:
     return commit_jobs(target, progress, tick, [Job(entries, started=1) for entries in groups])
 
 
 def commit_jobs(
-    target: RocksDbTarget, progress: Progress, tick: int, jobs: list[Job[RowChanges]]
+    target: RocksDbTarget, progress: TargetProgress, tick: int, jobs: list[Job[RowChanges]]
 ) -> Checkpoint:
     for job in jobs:
         job.execution = target.execute(job)
@@ -67,7 +67,7 @@ def test_a_group_leaves_the_rows_of_serial_execution_and_its_checkpoint(store: S
     entries = entries_of(remote(number % 4, number % 3) for number in range(15))
     target = RocksDbTarget(store, decode, queued(store, entries))
     assert target.checkpoint() is None
-    checkpoint = commit(target, Progress(Checkpoint()), 2, entries[:6], entries[6:])
+    checkpoint = commit(target, TargetProgress(Checkpoint()), 2, entries[:6], entries[6:])
     snapshot = target.open_snapshot()
     assert rows_of(snapshot) == serial_rows(entries)
     assert snapshot.version == 15
@@ -84,7 +84,7 @@ def test_executing_shows_nothing(store: Store) -> None:
 def test_a_snapshot_stays_as_it_was(store: Store) -> None:
     entries = entries_of([remote(1), remote(1)])
     target = RocksDbTarget(store, decode, queued(store, entries))
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     empty = target.open_snapshot()
     commit(target, progress, 2, entries[:1])
     first = target.open_snapshot()
@@ -97,7 +97,7 @@ def test_a_snapshot_stays_as_it_was(store: Store) -> None:
 def test_a_scan_has_its_range_and_limit(store: Store) -> None:
     entries = entries_of([remote(1, 3, 5, 7)])
     target = RocksDbTarget(store, decode, queued(store, entries))
-    commit(target, Progress(Checkpoint()), 2, entries)
+    commit(target, TargetProgress(Checkpoint()), 2, entries)
     snapshot = target.open_snapshot()
     assert [key for key, _ in snapshot.scan(b"row/2", b"row/7")] == [b"row/3", b"row/5"]
     assert [key for key, _ in snapshot.scan(b"row/2", limit=1)] == [b"row/3"]
@@ -108,7 +108,7 @@ def test_the_relay_queue_loses_what_was_executed(store: Store) -> None:
     entries = entries_of([remote(1), remote(2)])
     queue = queued(store, entries)
     target = RocksDbTarget(store, decode, queue)
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     commit(target, progress, 2, entries[:1])
     assert queue.length == 2
     commit(target, progress, 3, entries[1:])
@@ -123,7 +123,7 @@ def test_history_tells_when_each_transaction_ran(store: Store) -> None:
     target = RocksDbTarget(
         store, decode, queued(store, entries), record_history=True, now_us=lambda: next(clock)
     )
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     commit(target, progress, 2, entries[:1], entries[1:2])
     commit(target, progress, 3, entries[2:3])
     commit(target, progress, 4, entries[3:])
@@ -140,7 +140,7 @@ def test_history_tells_who_is_a_sibling_where_there_is_a_binary_log(store: Store
     target = RocksDbTarget(
         store, decode, record_history=True, on_commit=lambda *_: next(stamps, None)
     )
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     commit(target, progress, 2, entries)
     siblings = [(each.commit_parent, each.commit_id) for each in applied_intervals(store)]
     assert siblings == [(0, 1), (0, 1), (2, 3), (2, 3)]
@@ -159,7 +159,7 @@ def test_history_tells_when_an_execution_ended(store: Store) -> None:
     target = RocksDbTarget(
         store, decode, record_history=True, on_commit=lambda *_: next(stamps, None)
     )
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     both: list[Job[RowChanges]] = [
         Job([first, local_one], started_us=5, executed_us=7),
         Job([second, third], started_us=6, executed_us=9),
@@ -183,7 +183,7 @@ def test_a_batch_that_cannot_be_written_changes_nothing(
 
     monkeypatch.setattr(store, "write", refuse)
     with pytest.raises(OSError, match="no"):
-        commit(target, Progress(Checkpoint()), 2, entries)
+        commit(target, TargetProgress(Checkpoint()), 2, entries)
     assert rows_of(target.open_snapshot()) == {}
     assert target.checkpoint() is None
     assert list(RelayQueue(store).load()) == [entries]
@@ -216,7 +216,7 @@ def test_what_keeps_the_newest_ends_as_serial_execution_does(
         for row in [None if version == deleting else f"{version}"]
     ]
     target = RocksDbTarget(store, decode)
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     for tick, index in enumerate(order, 2):
         commit_jobs(target, progress, tick, [Job([entries[index]], keeps_newest=True)])
     assert rows_of(target.open_snapshot()) == serial_rows(entries)
@@ -237,7 +237,7 @@ def test_what_is_added_on_commit_is_in_the_same_batch(
         raise Refused
 
     target = RocksDbTarget(store, decode, on_commit=note)
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     entries = entries_of([remote(1), remote(1), remote(2)])
     first = commit(target, progress, 2, entries[:1])
     with monkeypatch.context() as patched:
@@ -253,7 +253,7 @@ def test_what_is_added_on_commit_is_in_the_same_batch(
 
 def test_whoever_commits_when_the_checkpoint_is_that_of_the_rows(store: Store) -> None:
     target = RocksDbTarget(store, decode)
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     ended = threading.Event()
     differences = []
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from groupcert.applier.engine.applier import Applier, ApplierOptions
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
-from groupcert.applier.queue.fragments import FragmentSet
+from groupcert.applier.queue.fragment_references import FragmentSet
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.schemes.logical_clock import LogicalClock
-from groupcert.applier.targets import rocksdb, rows_files
+from groupcert.applier.targets import ingested_files, rocksdb
 from groupcert.applier.targets.rocksdb import (
     CHECKPOINT_KEY,
     RocksDbTarget,
@@ -58,7 +58,7 @@ def target_of(
     return target(store, lambda key: ([key], [b"small"], []), decode_large=rows)
 
 
-def commit(target: RocksDbTarget, progress: Progress, *entries: RelayEntry) -> None:
+def commit(target: RocksDbTarget, progress: TargetProgress, *entries: RelayEntry) -> None:
     """Executes and commits entries as one group of two jobs."""
     jobs: list[Job[RowChanges]] = [Job([each]) for each in entries]
     for job in jobs:
@@ -75,7 +75,7 @@ PIECES: Pieces = ({b"a": b"1", b"b": b"2"}, {b"c": b"3", b"s": None}, {b"d": Non
 
 
 def test_a_group_with_a_large_transaction_has_the_rows_of_serial_execution(store: Store) -> None:
-    target, progress = target_of(store, PIECES), Progress(Checkpoint())
+    target, progress = target_of(store, PIECES), TargetProgress(Checkpoint())
     commit(target, progress, small(1, b"d"), small(2, b"s"))
     commit(target, progress, small(3, b"a"), large(4), small(5, b"b"))
     assert rows_of(target) == {b"a": b"1", b"b": b"small", b"c": b"3"}
@@ -87,7 +87,7 @@ def test_a_group_with_a_large_transaction_has_the_rows_of_serial_execution(store
 def test_rows_in_no_order_are_written_all_the_same(store: Store, keys: bytes) -> None:
     pieces: Pieces = [{bytes([key]): b"%d" % n} for n, key in enumerate(keys)]
     target = target_of(store, pieces)
-    commit(target, Progress(Checkpoint()), large(1))
+    commit(target, TargetProgress(Checkpoint()), large(1))
     assert rows_of(target) == {bytes([key]): b"%d" % n for n, key in enumerate(keys)}
 
 
@@ -96,8 +96,8 @@ def test_readers_see_the_rows_before_until_all_are_there(
     store: Store, monkeypatch: pytest.MonkeyPatch, files_max: int
 ) -> None:
     """In files, and in batches; a snapshot that was opened then stays as it was."""
-    monkeypatch.setattr(rows_files, "FILES_MAX", files_max)
-    target, progress = target_of(store, PIECES), Progress(Checkpoint())
+    monkeypatch.setattr(ingested_files, "FILES_MAX", files_max)
+    target, progress = target_of(store, PIECES), TargetProgress(Checkpoint())
     commit(target, progress, small(1, b"x"))
     looked = look_after_each(store, monkeypatch, lambda: target.open_snapshot())
     commit(target, progress, large(2))
@@ -129,13 +129,13 @@ def look_after_each(
 
 def test_after_a_crash_in_between_nobody_reads_before_it_is_executed_again(tmp_path: Path) -> None:
     with Store(tmp_path, IDENTITY) as store:
-        target, progress = target_of(store, PIECES), Progress(Checkpoint())
+        target, progress = target_of(store, PIECES), TargetProgress(Checkpoint())
         commit(target, progress, small(1, b"x"))
         crashing = target_of(store, PIECES)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(store, "write", dying(store))
             with pytest.raises(RuntimeError, match="killed"):
-                commit(crashing, Progress(progress.checkpoint), small(2, b"y"), large(3))
+                commit(crashing, TargetProgress(progress.checkpoint), small(2, b"y"), large(3))
         assert rows_of(crashing) == {b"x": b"small"}
         crashing.close()
     with Store(tmp_path, IDENTITY) as store:
@@ -145,7 +145,7 @@ def test_after_a_crash_in_between_nobody_reads_before_it_is_executed_again(tmp_p
             target.open_snapshot()
         checkpoint = target.checkpoint()
         assert checkpoint is not None and checkpoint.version == 1
-        progress = Progress(checkpoint)
+        progress = TargetProgress(checkpoint)
         commit(target, progress, small(2, b"y"))
         assert target.is_unfinished, "the other half of the group is still to come"
         commit(target, progress, large(3))
@@ -173,7 +173,7 @@ def test_who_appends_does_not_commit_a_large_transaction(store: Store) -> None:
     committers: list[tuple[bool, str]] = []
 
     class Watched(RocksDbTarget):
-        def commit(self, group: CommitGroup[RowChanges], progress: Progress) -> None:
+        def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
             committers.append((is_large(group), threading.current_thread().name))
             super().commit(group, progress)
 

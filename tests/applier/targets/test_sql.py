@@ -16,8 +16,8 @@ from itertools import permutations, product
 import pytest
 
 from groupcert.applier.errors import TransientFailure, UnsuitableTarget
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import mysql, postgresql, sql
 from groupcert.applier.targets.sql import SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema
@@ -407,7 +407,7 @@ def test_a_session_lost_after_others_of_its_group_were_visible_is_left_to_a_rest
     jobs = executed(target, 2)
     group = CommitGroup(1, list(jobs), lambda count: database.kill_sessions())
     with pytest.raises(TransientFailure) as raised:
-        target.commit(group, Progress(Checkpoint()))
+        target.commit(group, TargetProgress(Checkpoint()))
     assert raised.value.kind == "connection_lost"
     assert database.executed() == [(1, "")]
 
@@ -422,7 +422,7 @@ def test_once_closed_nothing_is_committed(
     mine = job(entry(1, {"shop.orders/1": "a"}))
     mine.execution = target.execute(mine)
     target.close()
-    progress = Progress(Checkpoint())
+    progress = TargetProgress(Checkpoint())
     for act in (
         lambda: target.commit(CommitGroup(1, [mine]), progress),
         lambda: target.execute(mine),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.sql import SqlTarget
 from tests.applier.sql_databases import Database, SqlJob, apply, commit, divided, entry, gtids
 

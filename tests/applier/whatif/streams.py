@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.parts import database_of, table_of
+from groupcert.applier.queue.row_parts import database_of, table_of
 from groupcert.applier.source.header import SourceHeader
 from groupcert.applier.whatif.workload import Costs, Work, Workload, load
 from groupcert.certifier.gtid import Gtid

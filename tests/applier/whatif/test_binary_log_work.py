@@ -1,6 +1,6 @@
 """Binary logs as work: stamps, lock intervals and names of what a log says."""
 
-from groupcert.applier.mysql_logs.reader import BinaryLogTransaction
+from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
 from groupcert.applier.whatif.workload import Work
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes

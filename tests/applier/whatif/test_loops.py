@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from groupcert.applier.engine.coordinator import CoordinatorOptions
 from groupcert.applier.schemes import Cause, Ordering
 from groupcert.applier.schemes.catalogue import scheme
-from groupcert.applier.whatif.comparison import LINES, Line, bounds, run_line
 from groupcert.applier.whatif.loops import compiler, schedule
 from groupcert.applier.whatif.loops.compiler import PLAIN, Loops, compiled
-from groupcert.applier.whatif.loops.heap import pop, push
 from groupcert.applier.whatif.loops.schedule import Schedule, Scheduler, settings_of
+from groupcert.applier.whatif.loops.state import pop, push
+from groupcert.applier.whatif.scheme_comparison import LINES, Line, bounds, run_line
 from groupcert.applier.whatif.simulation import simulate
 from groupcert.applier.whatif.workload import Costs, Workload, load
 from tests.applier.whatif.streams import Source, stream, workloads

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from selenium.webdriver import Chrome
 
-from groupcert.applier.whatif.comparison import LINES, bounds, run_line
-from groupcert.applier.whatif.page import page
-from groupcert.applier.whatif.report import Compared, document
+from groupcert.applier.whatif.comparison_report import Compared, document, page
+from groupcert.applier.whatif.scheme_comparison import LINES, bounds, run_line
 from tests.applier.whatif.streams import stream
 from tests.browser import asked_of_others, colours, count, logged, opened, pointed, resize, text
 

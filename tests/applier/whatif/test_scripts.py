@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from groupcert.applier.schemes import Cause
-from groupcert.applier.whatif.comparison import Line, bound_of, bounds, run_line
+from groupcert.applier.whatif.scheme_comparison import Line, bound_of, bounds, run_line
 from groupcert.applier.whatif.workload import Costs, Stamps, Workload, load
 from tests.applier.whatif.streams import parse
 from tests.datadriven import Command, run_script, table

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupcert.applier.schemes import Cause
-from groupcert.applier.whatif.comparison import LINES, Line, run_line
-from groupcert.applier.whatif.loops import clock, graph, windows
+from groupcert.applier.whatif.loops import job_list, stamp_rules, windows
 from groupcert.applier.whatif.loops.schedule import Schedule, Scheduler
 from groupcert.applier.whatif.loops.windows import (
     WINDOW_ENTRIES,
@@ -19,6 +18,7 @@ from groupcert.applier.whatif.loops.windows import (
     combined,
     windows_of,
 )
+from groupcert.applier.whatif.scheme_comparison import LINES, Line, run_line
 from groupcert.applier.whatif.workload import Stamps, Workload
 from tests.applier.whatif.streams import stream, workloads
 from tests.applier.whatif.test_loops import stream_of
@@ -76,7 +76,7 @@ def test_a_mutant_of_the_loops_is_found_and_told_with_both_figures(
     workload = stream("5us d.t/1", "5us d.t/1", "5us d.t/1")
     line = Line("logical-clock")
     run = run_line(workload, line, 4)
-    monkeypatch.setattr(clock, "_startable", lambda columns, oldest, head, stop: stop)
+    monkeypatch.setattr(stamp_rules, "_startable", lambda columns, oldest, head, stop: stop)
     wrong = Scheduler(workload).schedule(line, 4)
     told = re.escape(
         "under logical-clock write sets with 4 workers, entries 2,049 to 2,052 of the stream take "
@@ -93,7 +93,7 @@ def test_a_mutant_that_leaves_the_makespan_is_found_by_other_figures(
     workload = stream("5us d.t/1", "5us d.t/1", "5us d.t/1")
     line = Line("jobs", conflicts="merge")
     run = run_line(workload, line, 1)
-    monkeypatch.setattr(graph, "_is_alone", lambda columns, entry: entry > 0)
+    monkeypatch.setattr(job_list, "_is_alone", lambda columns, entry: entry > 0)
     with pytest.raises(SchedulesDiffer, match=r"jobs 1 and 3"):
         check_window(line, range(3), run, Scheduler(workload).schedule(line, 1))
 

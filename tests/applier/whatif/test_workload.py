@@ -2,7 +2,7 @@
 
 import pytest
 
-from groupcert.applier.queue.parts import Part
+from groupcert.applier.queue.row_parts import Part
 from groupcert.applier.whatif.workload import Costs, Stamps, Workload, interval_mean, load
 from groupcert.certifier.errors import InvalidSetting
 from tests.applier.whatif.streams import SOURCE, Source, stream

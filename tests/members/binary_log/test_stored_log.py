@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupcert.applier.errors import PurgedAtSource
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.source.header import SourceHeader
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
 from groupcert.certifier.errors import CorruptStore
@@ -43,7 +43,7 @@ class Source:
         self.target = RocksDbTarget(
             store, decode_changes, on_commit=self.log.append, record_history=True
         )
-        self.progress = Progress(rows)
+        self.progress = TargetProgress(rows)
         self.version = rows.version
         self.position = rows.position
         self.tick = 0

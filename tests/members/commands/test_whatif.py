@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from groupcert.applier.whatif.comparison import chosen_lines
 from groupcert.applier.whatif.loops import engine, windows
 from groupcert.applier.whatif.loops.state import NOW
 from groupcert.applier.whatif.loops.windows import SchedulesDiffer
+from groupcert.applier.whatif.scheme_comparison import chosen_lines
 from groupcert.applier.whatif.workload import Costs
 from groupcert.certifier.core import CertifierOptions
 from groupcert.members.commands import whatif as schedules

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from groupcert.applier.queue.fragments import FragmentSet, is_reference
+from groupcert.applier.queue.fragment_references import FragmentSet, is_reference
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.source.header import SourceHeader
 from groupcert.certifier.history.schema import Row

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from groupcert.applier.queue.fragments import FragmentSet, is_reference
+from groupcert.applier.queue.fragment_references import FragmentSet, is_reference
 from groupcert.certifier.gtid import parse_gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.log_records import (

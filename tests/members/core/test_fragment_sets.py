@@ -2,7 +2,7 @@
 
 import pytest
 
-from groupcert.applier.queue.fragments import FragmentSet, changes_bytes, is_reference
+from groupcert.applier.queue.fragment_references import FragmentSet, changes_bytes, is_reference
 from groupcert.members.core import fragment_sets
 from groupcert.members.core.fragment_sets import FragmentSets
 from groupcert.members.core.log_records import Fragment

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.certifier import checkpoint
+from groupcert.certifier import certifier_state
 from groupcert.members.core.effects import Delivered
 from groupcert.members.core.log_records import (
     Abandonment,
@@ -57,7 +57,7 @@ def test_a_restored_member_decides_as_one_that_never_stopped(data: st.DataObject
         assert versions(deliver(going_on, batch)) == versions(deliver(restored, batch))
         assert going_on.certifier.digest() == restored.certifier.digest()
     assert json.dumps(checkpoint_of(going_on)) == json.dumps(checkpoint_of(restored))
-    assert checkpoint.dump(going_on.certifier) == checkpoint.dump(restored.certifier)
+    assert certifier_state.dump(going_on.certifier) == certifier_state.dump(restored.certifier)
 
 
 def test_settings_are_the_same_after_a_restart() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.queue.fragments import FragmentSet
+from groupcert.applier.queue.fragment_references import FragmentSet
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.effects import Delivered

@@ -13,8 +13,8 @@ import pytest
 from groupcert.applier.engine.applier import ApplierOptions
 from groupcert.applier.engine.until import AfterGaps, AfterGtids, BeforeGtids, Until
 from groupcert.applier.errors import ApplyFailed, TransientFailure
-from groupcert.applier.queue.checkpoint import Checkpoint
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.source.header import SourceHeader
 from groupcert.applier.targets import Target

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from groupcert.applier.errors import UnsuitableTarget
-from groupcert.applier.queue.checkpoint import Checkpoint, Progress
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.certifier.errors import ForeignDataFolder, InvalidSetting
 from groupcert.certifier.gtid import Gtid
@@ -55,7 +55,7 @@ def test_a_mapping_is_read_before_the_server_is_asked(tmp_path: Path) -> None:
 def test_the_embedded_store_has_rows_and_checkpoint_when_it_is_opened_again(tmp_path: Path) -> None:
     target = EmbeddedTarget(tmp_path / "store", "r1")
     assert target.checkpoint() is None
-    progress = Progress(Checkpoint(scheme="rows"))
+    progress = TargetProgress(Checkpoint(scheme="rows"))
     for number, value in ((1, b"a"), (2, b"b")):
         job: Job[RowChanges] = Job([entry(number, value)])
         job.execution = target.execute(job)

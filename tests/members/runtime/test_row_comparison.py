@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from xxhash import xxh3_64_intdigest
 
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY, ROW_PREFIX, RowsSnapshot
 from groupcert.certifier.storage.store import Family, Store, StoreIdentity
 from groupcert.members.core.log_records import RANGES, RowDigests

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from groupcert.applier.queue.checkpoint import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint
 from groupcert.applier.targets.rocksdb import CHECKPOINT_KEY, ROW_PREFIX, RowsSnapshot
 from groupcert.certifier.errors import SnapshotExpired
 from groupcert.certifier.storage.store import Family, Store

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from groupcert.applier.engine.applier import Applier
-from groupcert.applier.engine.status import ApplierStatus
+from groupcert.applier.engine.applier import Applier, ApplierStatus
 from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.members.services.applier_service import ApplierMessage
 from groupcert.members.wire.applier_status import applier_status

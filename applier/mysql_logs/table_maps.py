@@ -1,0 +1,182 @@
+"""Tables of a log, from their table maps: columns, and the keys that name a row.
+
+A table has keys only if the log or the caller names their columns, and all of them are found; else
+`problem` is the reason, and its rows have no names.
+
+Source: MySQL 8.4 source documentation of Table_map_event, "optional metadata"; MySQL Reference
+Manual, binlog_row_metadata: only FULL has the names of columns and the primary key, and nothing has
+the unique keys. MariaDB writes the same layout, and counts geometry among the texts.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from ...certifier.errors import InvalidSetting
+from ...certifier.write_set import PRIMARY, TableKeys
+from .column_types import NUMERIC, Column, column_of, is_text, metadata_bytes_of
+from .cursor import Cursor
+from .events import Event, FormatDescription
+
+COLUMNS_MAX = 4_096
+_SIGNEDNESS = 1
+_DEFAULT_CHARSET = 2
+_COLUMN_CHARSET = 3
+_COLUMN_NAME = 4
+_SIMPLE_PRIMARY_KEY = 8
+_PRIMARY_KEY_WITH_PREFIX = 9
+
+
+class Key(NamedTuple):
+    """One key: its index's name, and for each part the column and how many characters it has."""
+
+    name: str
+    parts: tuple[tuple[int, int], ...]
+
+
+class Table(NamedTuple):
+    """A table; `columns` is None if one has an unknown type: its rows are not read."""
+
+    database: str
+    name: str
+    columns: tuple[Column, ...] | None
+    keys: tuple[Key, ...]
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.name}"
+
+
+def table_id_of(event: Event, format: FormatDescription) -> tuple[int, int]:
+    """Returns the id by which row events name a table, and the offset of the body after it."""
+    # Before MySQL 5.1.4 ids had four bytes.
+    count = 4 if format.post_header_of(event.type) == 6 else 6
+    return Cursor(event).uint(count), count
+
+
+def read_table(
+    event: Event, format: FormatDescription, keys_by_table: Mapping[str, TableKeys]
+) -> Table:
+    """Returns the table that a table map describes.
+
+    Raises:
+        InvalidBinaryLog: it is no table map.
+        InvalidSetting: `keys_by_table` names a column that the log does not have.
+    """
+    cursor = Cursor(event)
+    cursor.take(table_id_of(event, format)[1] + 2)
+    database = cursor.text(cursor.uint(1))
+    cursor.take(1)
+    name = cursor.text(cursor.uint(1))
+    cursor.take(1)
+    columns = _read_columns(event, cursor)
+    if columns is None:
+        return Table(database, name, None, (), "a column of a type that is not known here")
+    fields = _optional_metadata(cursor)
+    columns = _described(event, columns, fields, mariadb=format.is_mariadb)
+    given = keys_by_table.get(f"{database}.{name}")
+    if given is not None:
+        keys = tuple(_given_keys(f"{database}.{name}", given, columns))
+        return Table(database, name, tuple(columns), keys, "")
+    parts = _primary_key(event, fields, len(columns))
+    problem = ""
+    if not parts and _COLUMN_NAME in fields:
+        problem = "no primary key"
+    elif not parts:
+        problem = "no key in the log: it was written with another binlog_row_metadata than FULL"
+    keys = (Key(PRIMARY, parts),) if parts else ()
+    return Table(database, name, tuple(columns), keys, problem)
+
+
+def _read_columns(event: Event, cursor: Cursor) -> list[Column] | None:
+    count = cursor.length()
+    if not 0 < count <= COLUMNS_MAX:
+        raise event.invalid(f"a table of {count} columns", f"1 to {COLUMNS_MAX}")
+    types = cursor.take(count)
+    metadata = Cursor(event, cursor.take(cursor.length()))
+    cursor.take((count + 7) // 8)
+    columns = []
+    for column_type in types:
+        column = column_of(column_type, metadata.take(metadata_bytes_of(column_type)))
+        if column is None:
+            return None
+        columns.append(column)
+    return columns
+
+
+def _optional_metadata(cursor: Cursor) -> dict[int, bytes]:
+    fields = {}
+    while cursor.remaining:
+        field = cursor.uint(1)
+        fields[field] = cursor.take(cursor.length())
+    return fields
+
+
+def _described(
+    event: Event, columns: list[Column], fields: dict[int, bytes], *, mariadb: bool
+) -> list[Column]:
+    """Returns the columns with sign, collation and name, if the optional metadata has them."""
+    columns = list(columns)
+    signs = fields.get(_SIGNEDNESS, b"")
+    numeric = [i for i, column in enumerate(columns) if column.type in NUMERIC]
+    for place, index in enumerate(numeric):
+        if place // 8 < len(signs) and signs[place // 8] & 0x80 >> place % 8:
+            columns[index] = columns[index]._replace(unsigned=True)
+    texts = [i for i, column in enumerate(columns) if is_text(column, mariadb=mariadb)]
+    collations = _collations(event, fields, len(texts))
+    for index, collation in zip(texts, collations, strict=False):
+        columns[index] = columns[index]._replace(collation=collation)
+    if _COLUMN_NAME in fields:
+        names = Cursor(event, fields[_COLUMN_NAME])
+        for index, column in enumerate(columns):
+            columns[index] = column._replace(name=names.text(names.length()))
+    return columns
+
+
+def _collations(event: Event, fields: dict[int, bytes], count: int) -> list[int]:
+    """Returns the collation of each text column in order, or none at all."""
+    if _COLUMN_CHARSET in fields:
+        return list(_lengths(event, fields[_COLUMN_CHARSET]))
+    if not fields.get(_DEFAULT_CHARSET):
+        return []
+    default, *others = _lengths(event, fields[_DEFAULT_CHARSET])
+    collations = [default] * count
+    for place, collation in zip(others[::2], others[1::2], strict=False):
+        if place < count:
+            collations[place] = collation
+    return collations
+
+
+def _primary_key(event: Event, fields: dict[int, bytes], count: int) -> tuple[tuple[int, int], ...]:
+    if _SIMPLE_PRIMARY_KEY in fields:
+        parts = [(column, 0) for column in _lengths(event, fields[_SIMPLE_PRIMARY_KEY])]
+    else:
+        numbers = list(_lengths(event, fields.get(_PRIMARY_KEY_WITH_PREFIX, b"")))
+        parts = list(zip(numbers[::2], numbers[1::2], strict=False))
+    for column, _ in parts:
+        if column >= count:
+            raise event.invalid(
+                f"a primary key over column {column + 1}", f"one of the {count} columns"
+            )
+    return tuple(parts)
+
+
+def _given_keys(table: str, given: TableKeys, columns: list[Column]) -> Iterator[Key]:
+    """Yields the caller's keys: columns by name, or by number as `@1`."""
+    places = {f"@{number}": number - 1 for number in range(1, len(columns) + 1)}
+    places |= {column.name: index for index, column in enumerate(columns) if column.name}
+    for index, names in ((PRIMARY, given.primary), *sorted(given.unique.items())):
+        for name in names:
+            if name not in places:
+                raise InvalidSetting(
+                    name=f"key {index} of {table}",
+                    value=name,
+                    expected="a column by its number, such as @1, or by its name if the log was "
+                    f"written with binlog_row_metadata=FULL; this table has {', '.join(places)}",
+                )
+        yield Key(index, tuple((places[name], 0) for name in names))
+
+
+def _lengths(event: Event, content: bytes) -> Iterator[int]:
+    cursor = Cursor(event, content)
+    while cursor.remaining:
+        yield cursor.length()
