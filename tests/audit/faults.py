@@ -61,7 +61,9 @@ class Scene:
         exchange_reports(self.histories)
 
     def chain(self) -> None:
-        """Numbers and chains all rows, and tells the members what the others' chains are."""
+        """Numbers and chains all rows, and tells the members what the others' chains are. Reports
+        are made anew: a fault of theirs is made by `exchange_reports(..., late)`.
+        """
         exchange_reports(self.histories)
 
     def expect(self, code: Code, *rows: Row) -> None:
