@@ -62,7 +62,7 @@ def check_mentions(source: Source) -> list[str]:
 
 
 def check_files(source: Source) -> list[str]:
-    """A file of the tree that a README names in code is there, by its path or the end of it."""
+    """A file of the tree that a document names in code is there, by its path or the end of it."""
     named = re.compile(r"`([\w./-]+\.(?:py|toml|ya?ml|html|proto|conf))`")
     return [
         source.problem(source.text.count("\n", 0, found.start()) + 1, f"no {found[1]}")
@@ -86,9 +86,9 @@ def test_no_link_is_broken(path: str) -> None:
     assert check_links(DOCUMENTS[path]) == []
 
 
-@pytest.mark.parametrize("path", READMES)
+@pytest.mark.parametrize("path", DOCUMENTS)
 def test_every_file_that_is_named_is_there(path: str) -> None:
-    assert check_files(READMES[path]) == []
+    assert check_files(DOCUMENTS[path]) == []
 
 
 def test_every_public_name_that_is_mentioned_is_there() -> None:
