@@ -3,7 +3,8 @@ happens to them.
 
 Entries appended in one batch are one stored group, written with the rest of that batch; a group is
 deleted in the batch that executed the last of its entries. So a crash at any moment leaves each
-transaction in the queue, in the rows, or in both, never in neither.
+transaction in the queue, in the rows, or in both, never in neither. Executed groups may be kept for
+a while, for whoever copies the store and has older rows.
 """
 
 import struct
@@ -49,16 +50,26 @@ class RelayQueue:
     """
 
     def __init__(
-        self, store: Store, *, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX
+        self,
+        store: Store,
+        *,
+        entries_max: int = ENTRIES_MAX,
+        bytes_max: int = BYTES_MAX,
+        kept_bytes_max: int = 0,
     ) -> None:
-        """Opens the queue; at `entries_max` or `bytes_max` it `is_full`, but refuses nothing."""
+        """Opens the queue; at `entries_max` or `bytes_max` it `is_full`, but refuses nothing. It
+        keeps up to `kept_bytes_max` bytes of groups that are executed, which do not count there.
+        """
         for name, limit in (("relay_entries_max", entries_max), ("relay_bytes_max", bytes_max)):
             if limit < 1:
                 raise InvalidSetting(name=name, value=limit, expected="1 or more")
         self._store = store
         self._entries_max = entries_max
         self._bytes_max = bytes_max
+        self._kept_bytes_max = kept_bytes_max
+        self._kept_bytes = 0
         self._groups: deque[_Group] = deque()
+        self._kept: deque[_Group] = deque()
         self._unwritten: _Group | None = None
         self._newest = -1
         self._appended = self._appended_bytes = 0
@@ -85,19 +96,27 @@ class RelayQueue:
             self._remember(self._unwritten)
             self._unwritten = None
 
-    def discard(self, batch: Batch, position: int) -> None:
-        """Adds to the batch the removal of all groups that end at or before `position`.
+    def discard(self, batch: Batch, position: int) -> int:
+        """Adds to the batch the removal of all groups that end at or before `position`, but for
+        those that are kept. Returns the last position that is removed; -1: none is.
 
         Cost: one delete a group.
         """
-        groups = self._groups
+        groups, kept, removed = self._groups, self._kept, -1
         # A group goes with its last entry: entries that were executed before stay beside it, and
         # are skipped by their position after a restart.
         while groups and groups[0].last_position <= position:
             group = groups.popleft()
-            batch.delete(Family.RELAY, integer_key(group.first_position))
             self._discarded += group.entries
             self._discarded_bytes += group.bytes
+            self._kept_bytes += group.bytes
+            kept.append(group)
+        while self._kept_bytes > self._kept_bytes_max:
+            group = kept.popleft()
+            batch.delete(Family.RELAY, integer_key(group.first_position))
+            self._kept_bytes -= group.bytes
+            removed = group.last_position
+        return removed
 
     def load(self) -> Iterator[RelayGroup]:
         """Yields the groups that an earlier process stored, and adds them to this queue.

@@ -125,6 +125,26 @@ def test_a_group_that_is_executed_before_it_is_stored_goes_afterwards(store: Sto
     assert (queue.length, list(store.scan(Family.RELAY))) == (0, [])
 
 
+def test_executed_groups_are_kept_up_to_their_limit(tmp_path: Path) -> None:
+    entries = entries_of([remote(), remote(), remote()])
+    with Store(tmp_path, StoreIdentity(group="g", member="m1")) as store:
+        size = len(encode(entries[:1]))
+        queue = RelayQueue(store, kept_bytes_max=2 * size, bytes_max=size)
+        removed = []
+        for entry in entries:
+            write(store, queue, [entry])
+            assert queue.is_full
+            with writing(store) as batch:
+                removed.append(queue.discard(batch, entry.position))
+            assert (queue.length, queue.bytes) == (0, 0)
+    assert removed == [-1, -1, entries[0].position]
+    with Store(tmp_path, StoreIdentity(group="g", member="m1")) as store:
+        queue = RelayQueue(store, kept_bytes_max=2 * size)
+        assert [each for group in queue.load() for each in group] == entries[1:]
+        discard(store, queue, entries[2].position)
+        assert (queue.length, len([*store.scan(Family.RELAY)])) == (0, 2)
+
+
 def test_the_queue_says_when_it_is_full(store: Store) -> None:
     by_entries = RelayQueue(store, entries_max=2)
     entries = entries_of([remote(1), remote(2)])
