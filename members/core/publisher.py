@@ -65,6 +65,7 @@ class Submission:
     __slots__ = (
         "_undecided",
         "batch_number",
+        "decided",
         "done",
         "is_withdrawn",
         "locked_since",
@@ -77,10 +78,15 @@ class Submission:
     )
 
     def __init__(
-        self, transactions: Sequence[LoggedTransaction], done: Callable[["Submission"], None]
+        self,
+        transactions: Sequence[LoggedTransaction],
+        done: Callable[["Submission"], None],
+        decided: Callable[["Submission"], None] | None = None,
     ) -> None:
         self.transactions = transactions
         self.done = done
+        self.decided = decided
+        """Is called before, when all are decided and the applier has those that are certified."""
         self.outcomes: list[Outcome | None] = [None] * len(transactions)
         self.release: Callable[[], None] | None = None
         """Lets collection pass the snapshots of the transactions."""

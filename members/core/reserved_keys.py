@@ -1,8 +1,8 @@
-"""Which keys are reserved for companions of PostgreSQL servers: the group's setting
+"""Which keys are reserved for members of PostgreSQL servers: the group's setting
 `postgresql_tables`.
 
-A companion executes what stands under the keys of its tables, and ends where that is no row of
-them: so could one client of the embedded store end all companions. Pure.
+A member executes what stands under the keys of its tables, and ends where that is no row of
+them: so could one client of the embedded store end all members. Pure.
 """
 
 import fnmatch
@@ -18,7 +18,7 @@ OWN_TABLES = "groupcert.*"
 
 def reserved_key(tables: tuple[str, ...], keys: Iterable[bytes]) -> bytes | None:
     """Returns the first of the keys that are reserved, where these patterns of tables are; None if
-    no key is. A key's table is what stands before its first slash, as companions read it.
+    no key is. A key's table is what stands before its first slash, as members read it.
 
     >>> reserved_key(("public.t*",), [b"public.u/1", b"public.t/1", b"public.t/2"])
     b'public.t/1'

@@ -9,8 +9,8 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any, Literal
+from contextlib import ExitStack, suppress
+from typing import Any, Literal, Protocol
 
 import structlog
 
@@ -19,15 +19,17 @@ from ...certifier.gtid_set import GtidSet
 from ...certifier.position import log_sequence_of
 from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
 from ..certification_log.outbox import tell_given_up, waiting_rows_of
+from ..core.member import Member
 from ..core.recovery_progress import RecoveryProgress, readable
 from ..core.rejoins import Rejoins
 from ..core.views import MemberState
 from ..errors.membership import OutOfGroup
+from ..errors.postgresql_servers import StoppedAtServer
 from ..errors.recovery import LogTooLong, LogTrimmed, NoDonor
 from ..host.sync import sync
 from ..recovery import store_swap
 from ..recovery.joiner import Joiner, fetch_copy
-from ..runtime.opening import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
+from ..runtime.opening import LOG_STOP_SECONDS, STOP_SECONDS, OpenParts, unless_full
 from ..runtime.operations import leave
 from ..runtime.runtime import NORMAL_START, MemberRuntime, RunEnd, RunStart
 from ..runtime.state_store import LOG_IDENTITY_KEY
@@ -38,6 +40,7 @@ LEAVE_SECONDS = 3.0
 LOG_LEAVE_SECONDS = 2.0
 """Seconds for the running step of the certification log's writer, if the rest can wait."""
 DISK_RETRY_SECONDS = 2.0
+SERVER_RETRY_SECONDS = 0.5
 GC_ALLOCATIONS = 50_000
 """Objects made between two collections of Python's youngest generation: a message makes thousands,
 and none of them is in a cycle."""
@@ -109,6 +112,21 @@ async def recover(config: MemberConfig, runtime: MemberRuntime, needed: Groupcer
     log.info("recovery_copied", member=config.member, log_sequence=manifest.log_sequence)
 
 
+class RowsServer(Protocol):
+    """A server that keeps a member's rows, for one run."""
+
+    def parts(
+        self, config: MemberConfig, opened: ExitStack, runtime: Any, member: Member, /
+    ) -> Any:
+        """Opens what the run works with, as `OpenParts`."""
+
+    async def close(self, reason: str) -> None:
+        """Ends what is open at the server, which says why; empty: the member was stopped."""
+
+
+OpenServer = Callable[[], Awaitable[RowsServer]]
+
+
 class Lifecycle:
     """One member, from the start of its process to the end."""
 
@@ -119,8 +137,12 @@ class Lifecycle:
         on_runtime: Callable[[MemberRuntime], None],
         on_state: Callable[[MemberState], None],
         keep_log: Callable[[MemberRuntime], Awaitable[None]],
+        open_server: OpenServer | None = None,
     ) -> None:
-        """Begins no run yet; `keep_log` runs beside each run, until that ends."""
+        """Begins no run yet; `keep_log` runs beside each run, until that ends. `open_server` opens
+        the server that keeps the member's rows, for each run; None: its store does.
+        """
+        self._open_server = open_server
         self._config = config
         self._make_order = make_order
         self._keep_log = keep_log
@@ -146,9 +168,38 @@ class Lifecycle:
 
     async def _run_once(self) -> None:
         put_copy_in_place(self._config)
-        order = self._make_order()
+        server = await self._server()
         try:
-            runtime = MemberRuntime(self._config, order, self._note_state, self._start)
+            await self._run_at(server)
+        finally:
+            if server is not None:
+                await server.close(self._why_ended())
+
+    def _why_ended(self) -> str:
+        """Returns the reason for which the last run has ended; empty: the operator stopped it."""
+        ended = self._runtime
+        has_failed = ended and ended.member.state in (MemberState.ERROR, MemberState.FENCED)
+        return ended.member.reason if ended and has_failed and not self._stopped.done() else ""
+
+    async def _server(self) -> RowsServer | None:
+        """Returns the server that keeps the rows, once it answers; None: the store does, or the
+        process is stopped.
+        """
+        while self._open_server and not self._stopped.done():
+            try:
+                return await self._open_server()
+            except Unavailable as error:
+                log.warning("server_unavailable", member=self._config.member, text=str(error))
+                await self._wait(SERVER_RETRY_SECONDS)
+        return None
+
+    async def _run_at(self, server: RowsServer | None) -> None:
+        if self._stopped.done():
+            return
+        order = self._make_order()
+        open_parts = server.parts if server else OpenParts
+        try:
+            runtime = MemberRuntime(self._config, order, self._note_state, self._start, open_parts)
         except DiskFull as error:
             if self._runtime is None:
                 raise
@@ -227,6 +278,9 @@ class Lifecycle:
                 await self._recover(runtime, needed)
             case Fenced() | CorruptLog():
                 await self._stay_out(runtime)
+            case StoppedAtServer() as error:
+                log.warning("stopped_at_server", member=self._config.member, text=str(error))
+                runtime.stop_serving(MemberState.ERROR, str(error))
             case Unavailable() as error:
                 await self._come_back(runtime, error)
             case error:

@@ -35,6 +35,7 @@ from groupcert.v1 import (
     store_pb2,
     store_pb2_grpc,
 )
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ..console.console import Console
 from ..core.publisher import WINDOW
@@ -65,7 +66,7 @@ from ..settings.member import MemberConfig
 from ..total_order.embedded_server import LogServer, kept
 from ..total_order.log_options import LogOptions, make_order, options_of
 from ..wire.channels import add_port
-from .lifecycle import Lifecycle
+from .lifecycle import Lifecycle, OpenServer
 from .log_trimmer import keep_log
 
 SWITCH_INTERVAL_SECONDS = 0.0005
@@ -103,8 +104,9 @@ Observed = TypeVar("Observed")
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-def run_member(config: MemberConfig) -> int:
-    """Runs a member until SIGTERM or SIGINT; returns the exit code.
+def run_member(config: MemberConfig, open_server: OpenServer | None = None) -> int:
+    """Runs a member until SIGTERM or SIGINT; returns the exit code. `open_server` opens the server
+    that keeps its rows; None: its store does.
 
     Raises:
         GroupcertError: It cannot start; nothing was changed.
@@ -128,7 +130,7 @@ def run_member(config: MemberConfig) -> int:
             servers, monitors = (server.address,), (server.monitor,)
         options = log_options(config, servers, monitors)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, options))
+            return runner.run(_serve(config, options, open_server))
 
 
 def log_options(
@@ -146,7 +148,7 @@ def log_options(
     )
 
 
-async def _serve(config: MemberConfig, options: LogOptions) -> int:
+async def _serve(config: MemberConfig, options: LogOptions, open_server: OpenServer | None) -> int:
     current = CurrentRuntime()
     checks = HealthChecks()
 
@@ -181,6 +183,7 @@ async def _serve(config: MemberConfig, options: LogOptions) -> int:
                 on_runtime,
                 on_state,
                 lambda runtime: keep_log(runtime, options, copies.log_sequences),
+                open_server,
             )
             return await lifecycle.run(asyncio.ensure_future(current.stopping.begun()))
         finally:
@@ -251,7 +254,15 @@ async def _console(
             SCRAPE_SECONDS_MAX,
         )
 
+    def server() -> PostgresqlStatus | None:
+        """Returns the status of the server that keeps the member's rows; None: its store does."""
+        return console.on_loop(
+            lambda: None if current.runtime is None else current.runtime.server_status(),
+            SCRAPE_SECONDS_MAX,
+        )
+
     metrics = metrics_application(
+        StatusCollector(server),
         StatusCollector(lambda: observed(group_status)),
         StatusCollector(lambda: observed(group_applier_status)),
         DetailCollector(

@@ -120,7 +120,11 @@ class Answers:
         self._binary_log = binary_log
         self._news: asyncio.Future[None] | None = None
 
-    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
+    def submit(
+        self,
+        transactions: Sequence[LoggedTransaction],
+        decided: Callable[[Submission], None] | None = None,
+    ) -> "asyncio.Future[Submission]":
         """Submits transactions, see `MemberRuntime.submit`."""
         check_admitted(self._member, transactions)
         future: asyncio.Future[Submission] = asyncio.get_running_loop().create_future()
@@ -135,7 +139,7 @@ class Answers:
             else:
                 future.set_result(ended)
 
-        self.hand_in(Submission(transactions, done))
+        self.hand_in(Submission(transactions, done, decided))
         return future
 
     def hand_in(self, submission: Submission) -> None:
@@ -208,6 +212,8 @@ class Answers:
         sent = self._driver.sent_at(submission.batch_number) or decided
         self.stages.add("queued", max(sent - submission.taken_seconds, 0.0))
         self.stages.add("ordered", decided - sent)
+        if submission.decided:
+            submission.decided(submission)
 
         def visible() -> None:
             now = time.perf_counter()

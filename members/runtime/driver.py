@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -96,6 +96,17 @@ class Parts(Protocol):
 
     def append(self, entries: Sequence[RelayEntry], /) -> None:
         """Passes entries to the applier."""
+
+    def check_readable(self, member: str, /) -> None:
+        """Raises NotServing or RowsAtServer if `member` has no rows to be read."""
+
+    def server_status(self) -> Any:
+        """Returns the status of the server that keeps the rows, a message; None: the store does."""
+
+    def lasting(self, position: int, /) -> int:
+        """Returns up to which position, of those that are visible, rows last as long as the state
+        in the store does: the relay queue keeps what is behind it.
+        """
 
     def flush_up_to(self, version: int, /) -> None:
         """Has the store flushed once `version` is visible; `Driver.on_durable` tells the end."""
@@ -206,7 +217,7 @@ class Driver(ABC):
         if not self.is_whole:
             return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
-        self._state_store.save(self.member, unsaved, self.committed_position)
+        self._state_store.save(self.member, unsaved, self._parts.lasting(self.committed_position))
         self._saved_log_sequence, self._saved_ms = self.member.log_sequence, self.now_ms()
 
     def report(self) -> None:

@@ -14,9 +14,9 @@ from ...applier.queue.relay_queue import RelayQueue
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher
 from ...applier.schemes.logical_clock import LogicalClock
 from ...applier.targets.rocksdb import RocksDbTarget, is_large
-from ...certifier.errors import DiskFull
+from ...certifier.errors import DiskFull, InvalidSetting, NotServing
 from ...certifier.history.schema import Cursor
-from ...certifier.storage.store import Store, StoreIdentity
+from ...certifier.storage.store import Family, Store, StoreIdentity
 from ..binary_log.stored_log import BinaryLog, BinaryLogOptions
 from ..certification_log.outbox import KeptHistory, Outbox
 from ..core.commit_wait import CommitWait
@@ -32,6 +32,8 @@ from ..wire.row_changes import changed_keys, decode_changes, decode_puts
 from .row_comparison import BYTES_PER_SECOND, RowComparison
 from .snapshots import Snapshots
 
+ROWS_AT_SERVER_KEY = b"rows at server"
+"""Is there in a store without rows: a PostgreSQL server keeps them."""
 JOB_TRANSACTIONS_MAX = 64
 """Transactions of a job: waking a worker costs as much as a few executions on the embedded
 store."""
@@ -109,6 +111,19 @@ class StoredParts:
             first_id=first_snapshot_id,
         )
 
+    def check_readable(self, member: str) -> None:
+        """Raises NotServing while visible rows may belong to no version."""
+        if self.target.is_unfinished:
+            state = "executing again what it was writing when its last run ended"
+            raise NotServing(member=member, state=state)
+
+    def server_status(self) -> None:
+        """Returns None: the store keeps the rows."""
+
+    def lasting(self, position: int) -> int:
+        """Returns the position: rows are in the store, too."""
+        return position
+
 
 class OpenParts(StoredParts):
     """All parts of one run of a process, with their threads; `opened` closes them, even if one
@@ -121,6 +136,9 @@ class OpenParts(StoredParts):
         identity = StoreIdentity(group=config.group, member=config.member)
         store = Store(config.data_folder, identity)
         opened.callback(unless_full, store.close)
+        if store.get(Family.META, ROWS_AT_SERVER_KEY) is not None:
+            expected = "the server that keeps the rows of this data folder, which has none"
+            raise InvalidSetting(name="postgresql", value="", expected=expected)
         self.history_writer = writer_of(config, store, events)
         if self.history_writer:
             opened.callback(self.history_writer.stop, LOG_STOP_SECONDS)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
-from ...certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap, NotServing
+from ...certifier.errors import CorruptLog, Fenced, GroupcertError, LogGap
 from ...certifier.gtid_set import GtidSet
 from ..core.admission import why_not
 from ..core.log_records import LoggedTransaction, RowDigests
@@ -82,6 +82,7 @@ class MemberRuntime(Driver):
         order: TotalOrder,
         on_state: Callable[[MemberState], None],
         start: RunStart = NORMAL_START,
+        open_parts: Callable[..., OpenParts] = OpenParts,
     ) -> None:
         member = Member(member_options(config), decisions_of(config))
         super().__init__(member, config.compare_period_s * 1_000_000)
@@ -110,12 +111,12 @@ class MemberRuntime(Driver):
         self.begun_again: asyncio.Future[None] = self._loop.create_future()
         self.next_start = NORMAL_START
         with ExitStack() as opened:
-            parts = OpenParts(config, opened, self, member)
+            parts = open_parts(config, opened, self, member)
             self.store, self.target, self.applier = parts.store, parts.target, parts.applier
             self.snapshots, self.fragments = parts.snapshots, parts.fragments
             self.comparison, self.relay_queue = parts.comparison, parts.relay_queue
             self.binary_log, self.history_writer = parts.binary_log, parts.history_writer
-            self._appender = parts.appender
+            self._appender, self.flusher = parts.appender, parts.flusher
             self.load(parts)
             self.log_identity = self._state_store.identity()
             self._opened = opened.pop_all()
@@ -180,11 +181,18 @@ class MemberRuntime(Driver):
         self.answers.end_all()
         self._opened.close()
 
-    def submit(self, transactions: Sequence[LoggedTransaction]) -> "asyncio.Future[Submission]":
+    def submit(
+        self,
+        transactions: Sequence[LoggedTransaction],
+        decided: Callable[[Submission], None] | None = None,
+    ) -> "asyncio.Future[Submission]":
         """Orders transactions; the future is done when they are decided and those certified are
         committed here.
 
         With none, it is done when all that the log held at the time of the call is committed here.
+
+        Args:
+            decided: Is called before, when the applier has those that are certified.
 
         Raises:
             NotServing: The member is not ONLINE; from the future, it stopped being so, and the
@@ -193,7 +201,7 @@ class MemberRuntime(Driver):
             Overloaded: Too many wait already; nothing was ordered.
             LogFull: The log has no space; nothing was ordered. From the future, likewise.
         """
-        return self.answers.submit(transactions)
+        return self.answers.submit(transactions, decided)
 
     def limits(self) -> RequestLimits:
         """Returns the limits of a client's request."""
@@ -205,10 +213,14 @@ class MemberRuntime(Driver):
         )
 
     def check_readable(self) -> None:
-        """Raises NotServing while visible rows may belong to no version."""
-        if self.target.is_unfinished:
-            state = "executing again what it was writing when its last run ended"
-            raise NotServing(member=self.config.member, state=state)
+        """Raises NotServing while visible rows may belong to no version, RowsAtServer if they are
+        not here.
+        """
+        self._parts.check_readable(self.config.member)
+
+    def server_status(self) -> Any:
+        """Returns the status of the server that keeps the rows, a message; None: the store does."""
+        return self._parts.server_status()
 
     @property
     def state(self) -> MemberState:
@@ -367,8 +379,11 @@ class MemberRuntime(Driver):
 
     async def _check_copy(self) -> None:
         """Returns once the rows of a copy are known to be the group's. Raises RowsDiffer."""
-        if self._state_store.is_copy() and await check_copy(
-            self.member, self.config, self._recovered_position, lambda: self.trusts_log
+        if self._state_store.is_copy() and (
+            self.config.postgresql is not None  # The rows are no part of the copy.
+            or await check_copy(
+                self.member, self.config, self._recovered_position, lambda: self.trusts_log
+            )
         ):
             self._state_store.note_compared()
 

@@ -62,7 +62,7 @@ class StatusCollector(PlainCollector):
 
 
 def measurements(status: Message | None) -> Iterator[Measurement]:
-    """Yields the metrics of a status: a member's, an applier's or a companion's; none of None."""
+    """Yields the metrics of a status: a member's, an applier's or a member's; none of None."""
     if status is None:
         return
     yield from _of_fields(status.DESCRIPTOR, [status])

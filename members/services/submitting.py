@@ -4,7 +4,7 @@ The changes of a larger one go first, in fragments (`large_transactions/uploads.
 submitted with a reference to them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from groupcert.v1 import store_pb2, transaction_pb2
 
@@ -67,13 +67,14 @@ async def submit_uploaded(
     runtime: Serving,
     uploads: Sequence[LargeUpload],
     transactions: Sequence[LoggedTransaction],
+    decided: Callable[[Submission], None] | None = None,
 ) -> Submission:
     """Orders transactions whose changes are in the log. From here on the transactions end their
     fragments, even if no caller waits for the answer.
     """
     for logged in transactions:
         _check_record(runtime, logged)
-    ordered = runtime.submit(transactions)
+    ordered = runtime.submit(transactions, decided)
     for upload in uploads:
         upload.is_submitted = True
     try:

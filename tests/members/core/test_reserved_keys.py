@@ -1,4 +1,4 @@
-"""Which keys are reserved: those of rows that a companion executes, as it reads them."""
+"""Which keys are reserved: those of rows that a member executes, as it reads them."""
 
 import fnmatch
 
