@@ -1,4 +1,4 @@
-"""The verbs below `groupcert postgresql`: the companion of a server, and what it needs there."""
+"""The verbs below `groupcert postgresql`: what a server needs that keeps a member's rows."""
 
 import json
 import sys
@@ -26,9 +26,9 @@ class NewTables(StrEnum):
 
 SHOP = "postgresql://postgres@127.0.0.1/shop"
 postgresql = typer.Typer(
-    help="Make a PostgreSQL server a primary of the group: run its companion.",
-    epilog=example(f"postgresql --dsn {SHOP} --member 127.0.0.1:7101"),
-    invoke_without_command=True,
+    help="Make a PostgreSQL server the store of a member, by its setting postgresql.",
+    epilog=example(f"postgresql attach --dsn {SHOP}"),
+    no_args_is_help=True,
 )
 Offset = Annotated[
     int | None,
@@ -39,44 +39,13 @@ Increment = Annotated[
     typer.Option("--sequence-increment", help="The servers that the group may ever have."),
 ]
 Socket = Annotated[
-    Path | None, typer.Option(help="The companion's socket; by default in the data directory.")
+    Path | None, typer.Option(help="The member's socket; by default in the data directory.")
 ]
 Members = Annotated[
     list[str] | None,
     typer.Option(help="Members of the group, host:port. Repeatable, or with commas."),
 ]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
-
-
-@postgresql.callback()
-@connecting(help=None)
-def companion(
-    context: typer.Context,
-    connect: ConnectFlags,
-    dsn: Dsn = None,
-    member: Members = None,
-    metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
-    turn_seconds: Annotated[
-        float, typer.Option(min=0.1, help="After as many a backend that holds up others is ended.")
-    ] = 5.0,
-    verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
-) -> None:
-    """Run the companion of a PostgreSQL server until SIGTERM.
-
-    Certifies what is committed there, and executes there what others have committed.
-    """
-    if context.invoked_subcommand is not None:
-        return
-    if not member:
-        raise MissingOption(name="member", ways="as --member")
-    members = parsed(member, name="--member")
-    from ..host.logs import configure_logs
-    from ..postgresql.process import run_companion
-
-    configure_logs(verbose=verbose)
-    credentials = connect.credentials()
-    code = run_companion(_given(dsn), members, credentials, metrics_address, turn_seconds)
-    raise typer.Exit(code)
 
 
 @postgresql.command(
@@ -120,7 +89,7 @@ def attach_tables(
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
     else:
         if done.is_moved:
-            sys.stdout.write("noted its new place: start its companion anew\n")
+            sys.stdout.write("noted its new place: start its member anew\n")
         for name in done.attached:
             sys.stdout.write(f"attached {name}\n")
         for name, problem in done.kept_out.items():
@@ -150,7 +119,7 @@ def join_server(
     sequence_offset: Offset = None,
     as_json: Json = False,
 ) -> None:
-    """Copy a running server of the group into an empty database; start its companion next.
+    """Copy a running server of the group into an empty database; start its member next.
 
     The running server goes on. Roles have to be there before: `pg_dumpall --roles-only`.
     """
@@ -167,7 +136,7 @@ def join_server(
         return
     sys.stdout.write(f"joined as of version {done.version}, {readable(done.dump_bytes)}\n")
     _print_sequences(done.sequences)
-    sys.stdout.write("start its companion: groupcert postgresql --dsn ... --member ...\n")
+    sys.stdout.write("start its member: groupcert member with the setting postgresql\n")
 
 
 @postgresql.command(
@@ -233,7 +202,7 @@ def change_schema(
         return
     credentials = connect.credentials()
     with Client(members, tls=credentials.tls, token=credentials.token) as client:
-        gtid, version = ddl.certify(dsns, client, change, newest[0], seconds=wait_seconds)
+        gtid, version = ddl.certify(dsns, client, change, newest[0])
     with progress("executing it", len(dsns), "{:.0f} servers".format) as state:
         missing = ddl.wait_for_servers(dsns, change, seconds=wait_seconds, show=state.at)
     if as_json:
@@ -248,20 +217,20 @@ def change_schema(
 
 
 @postgresql.command("status", epilog=example(f"postgresql status --dsn {SHOP}"))
-def companion_status(
+def show_status(
     dsn: Dsn = None,
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
     period_ms: Annotated[int, typer.Option(min=100, help="How often with --watch.")] = 1_000,
 ) -> None:
-    """Show how far a server is, what its companion does, and whose transaction holds it up.
+    """Show how far a server is, what its member does there, and whose transaction holds it up.
 
-    Exits with 1 if the server takes no writes, with 3 if it has no companion.
+    Exits with 1 if the server takes no writes, with 3 if no member serves it.
     """
-    from .status_views import show_companion
+    from .status_views import show_server
 
     address = _given(dsn)
-    code = show_companion(address, as_json=as_json, watch=watch, period_ms=period_ms)
+    code = show_server(address, as_json=as_json, watch=watch, period_ms=period_ms)
     raise typer.Exit(code)
 
 
@@ -269,28 +238,21 @@ def companion_status(
     "skip",
     epilog=example(
         f"postgresql skip 3e11fa47-71ca-11e1-9e33-c80aa9429562:7 --reason 'disk of m2' --dsn {SHOP}"
-        " --member 127.0.0.1:7101"
     ),
 )
-@connecting(help=None)
 def skip_transaction(
-    gtid: Annotated[str, typer.Argument(help="As the companion's last line names it.")],
-    connect: ConnectFlags,
+    gtid: Annotated[str, typer.Argument(help="As the member's reason names it.")],
     reason: Annotated[str, typer.Option(help="Why; it is kept with the rows.")],
     dsn: Dsn = None,
-    member: Members = None,
     as_json: Json = False,
 ) -> None:
-    """Leave out a transaction that a server cannot execute; start its companion next.
+    """Leave out a transaction that a server cannot execute; its member goes on.
 
     Its rows are kept in groupcert.skipped. The server differs until `verify` finds otherwise.
     """
     from ..postgresql.skip import skip
 
-    if not member:
-        raise MissingOption(name="member", ways="as --member")
-    members = parsed(member, name="--member")
-    done = skip(_given(dsn), members, connect.credentials(), gtid, reason)
+    done = skip(_given(dsn), gtid, reason)
     if as_json:
         sys.stdout.write(json.dumps(done._asdict()) + "\n")
     else:

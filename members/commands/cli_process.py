@@ -4,6 +4,7 @@ bootstrap` makes a group for them, and `groupcert health` asks whether one serve
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -55,7 +56,11 @@ def member(
         check_extras("certification-log")
     from ..process.serve import run_member
 
-    raise typer.Exit(run_member(settings))
+    if settings.postgresql is None:
+        raise typer.Exit(run_member(settings))
+    from ..postgresql.server_parts import RowsServer
+
+    raise typer.Exit(run_member(settings, partial(RowsServer.open, settings.postgresql)))
 
 
 def bootstrap(

@@ -1,4 +1,4 @@
-"""Prints a status, once or again and again: that of a group, an applier or a companion.
+"""Prints a status, once or again and again: that of a group, an applier or a member.
 
 The rule that `groupcert status` keeps: the view comes from the member that was asked; every member
 of it is asked at its own address. One that does not answer is UNREACHABLE, as nothing more is known
@@ -25,8 +25,8 @@ from rich.table import Table
 from rich.text import Text
 
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
-from groupcert.v1.companion_pb2 import CompanionStatus
 from groupcert.v1.group_pb2 import GroupStatus, MemberStatus
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ...certifier.errors import InvalidRequest, Unavailable
 from ..client.client import Client
@@ -403,17 +403,17 @@ def _causes(counts: Iterable[applier_pb2.CauseCount]) -> str:
     return ", ".join(f"{one.cause} {one.count}" for one in counts)
 
 
-def show_companion(dsn: str, *, as_json: bool, watch: bool, period_ms: int) -> int:
-    """Prints the status of a server's companion, once or again and again; returns 1 if the server
+def show_server(dsn: str, *, as_json: bool, watch: bool, period_ms: int) -> int:
+    """Prints the status of a server's member, once or again and again; returns 1 if the server
     takes no writes.
 
-    Raises NotServing if it has no companion.
+    Raises NotServing if it has no member.
     """
-    from ..postgresql.status import ask_companion  # It needs psycopg.
+    from ..postgresql.status import ask_member  # It needs psycopg.
 
     status = show(
-        partial(ask_companion, dsn),
-        companion_table,
+        partial(ask_member, dsn),
+        server_table,
         fields_of,
         as_json=as_json,
         watch=watch,
@@ -422,7 +422,7 @@ def show_companion(dsn: str, *, as_json: bool, watch: bool, period_ms: int) -> i
     return FINDING if status.out_of_group else FINE
 
 
-def companion_table(status: CompanionStatus) -> RenderableType:
+def server_table(status: PostgresqlStatus) -> RenderableType:
     """Returns the table."""
     counts = sorted(status.refused_transactions.items())
     refused = ", ".join(f"{state} {count}" for state, count in counts if count)
@@ -452,4 +452,4 @@ def companion_table(status: CompanionStatus) -> RenderableType:
         "oldest transaction": f"{status.oldest_transaction_seconds:.1f} s",
         "held snapshot": str(status.held_snapshot_version),
     }
-    return _named_values(f"companion of {status.server}", rows)
+    return _named_values(f"member of {status.server}", rows)

@@ -7,6 +7,7 @@ rows and histories.
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -38,7 +39,7 @@ def main(
     console = Console(stderr=True)
     with ExitStack() as stack:
         folder = stack.enter_context(demo_folder())
-        group = demo_group(folder, members, certification_log)
+        group = LocalGroup(folder, members=members, **demo_options(folder, certification_log))
         console.print(f"starting a log server and {members} members in {folder}")
         stack.enter_context(group)
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
@@ -62,8 +63,8 @@ def main(
     return finish(console, summary, _answer(summary, counts), folder, as_json=as_json)
 
 
-def demo_group(folder: Path, members: int, certification_log: Path | None) -> LocalGroup:
-    """Returns the group of a demo, which is not started yet.
+def demo_options(folder: Path, certification_log: Path | None) -> dict[str, Any]:
+    """Returns the options of a demo's `LocalGroup`.
 
     Raises:
         InvalidSetting: There is something in the folder for certification logs.
@@ -75,9 +76,7 @@ def demo_group(folder: Path, members: int, certification_log: Path | None) -> Lo
         # Several files, so that members report chains of their written rows.
         settings |= {"certification_log_keys": True, "certification_log_file_seconds": 2}
     logs = certification_log or folder / "certification-logs"
-    return LocalGroup(
-        folder, members=members, settings=settings, certification_logs=logs, trims_log=True
-    )
+    return {"settings": settings, "certification_logs": logs, "trims_log": True}
 
 
 def _check_empty(folder: Path) -> None:

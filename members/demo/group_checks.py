@@ -143,13 +143,20 @@ def check_convergence(
     observers: Sequence[Client], statuses: Sequence[MemberStatus], findings: Findings
 ) -> None:
     """Checks that all members have the same rows, the same digest, and the same GTIDs executed."""
-    for what, found in (
-        ("rows", [_rows_digest(client) for client in observers]),
-        ("digest of decisions", [status.digest for status in statuses]),
-        ("executed GTIDs", [status.gtid_executed for status in statuses]),
-    ):
-        names = (status.name for status in statuses)
-        check_equal("members", what, dict(zip(names, found, strict=True)), findings)
+    rows = {
+        status.name: _rows_digest(client)
+        for status, client in zip(statuses, observers, strict=True)
+    }
+    check_equal("members", "rows", rows, findings)
+    check_decisions(statuses, findings)
+
+
+def check_decisions(statuses: Sequence[MemberStatus], findings: Findings) -> None:
+    """Checks that all members have the same digest, and the same GTIDs executed."""
+    digests = {status.name: status.digest for status in statuses}
+    check_equal("members", "digest of decisions", digests, findings)
+    executed = {status.name: status.gtid_executed for status in statuses}
+    check_equal("members", "executed GTIDs", executed, findings)
 
 
 def _rows_digest(client: Client) -> str:

@@ -30,7 +30,7 @@ class CallNotAllowed(InvalidRequest):
 
 
 class KeyReserved(InvalidRequest):
-    """A caller wrote a key that the group takes from companions of PostgreSQL servers alone."""
+    """A caller wrote a key that the group takes from members of PostgreSQL servers alone."""
 
     message = (
         "{caller!q} may not write key {key!q}, which postgresql_tables of the group ({tables!q}) "

@@ -1,1 +1,1 @@
-"""Makes a PostgreSQL server a primary of the group: its triggers, and the companion beside it."""
+"""Makes a PostgreSQL server a primary of the group: its triggers, and the member beside it."""

@@ -83,7 +83,7 @@ def attach(
     Args:
         dsn: Of a superuser, as libpq takes it.
         patterns: Such as `public.*`.
-        socket: Path of the companion's socket; None: in the server's data directory.
+        socket: Path of the member's socket; None: in the server's data directory.
         set_isolation: Have sessions of the database begin in REPEATABLE READ from now on.
         numbering: The numbers that sequences give here from now on; None: what an earlier call
             has said, or all.
@@ -280,7 +280,7 @@ def write_settings(
     set_isolation: bool,
     patterns: Sequence[str],
 ) -> None:
-    """Notes what is the server's own: how its backends reach the companion, and what `detach` has
+    """Notes what is the server's own: how its backends reach the member, and what `detach` has
     to undo.
 
     Raises:
@@ -334,7 +334,7 @@ def make_role(connection: "psycopg.Connection[Any]") -> None:
 
     It is no superuser, and may nothing but call functions of the schema `groupcert`: whatever code
     of a table's owner runs in its sessions, it finds no rights there to take. Its password is the
-    companion's, made anew for each run.
+    member's, made anew for each run.
     """
     role = sql.Identifier(APPLIER_ROLE)
     known = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (APPLIER_ROLE,))

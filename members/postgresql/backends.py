@@ -11,10 +11,11 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Self, cast
 
-from .companion_socket import CompanionSocket
+from .backend_socket import BackendSocket
+from .commit_order import Entry
 from .handshake import (
     ASKER,
-    COMPANION,
+    MEMBER,
     Nonces,
     framed,
     is_proof,
@@ -58,7 +59,7 @@ class Backend(asyncio.Protocol):
 
     def __init__(self, server: "BackendServer") -> None:
         self.is_checked = False
-        """Whether it is a backend of the server that the companion's sessions are at."""
+        """Whether it is a backend of the server that the member's sessions are at."""
         self._server = server
         self._received = bytearray()
         self._nonces: Nonces | None = None
@@ -66,7 +67,7 @@ class Backend(asyncio.Protocol):
         self._changes = ChangedRows()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins; ends at once if the companion has ended since it was accepted, or if it is of an
+        """Begins; ends at once if the member has ended since it was accepted, or if it is of an
         account that has nothing to ask.
         """
         self._transport = cast(asyncio.Transport, transport)
@@ -80,7 +81,7 @@ class Backend(asyncio.Protocol):
         self._received += data
         while len(self._received) >= 4:
             size = int.from_bytes(self._received[:4])
-            # Before its proof, nobody has the companion hold more than a hello.
+            # Before its proof, nobody has the member hold more than a hello.
             if size > (FRAME_BYTES_MAX if self._is_known else HELLO_BYTES_MAX):
                 limit = f"A frame has {size} bytes, {FRAME_BYTES_MAX} at most."
                 self.refuse(Refusal("54000", TOO_LARGE, limit, "Divide it."))
@@ -101,9 +102,11 @@ class Backend(asyncio.Protocol):
         """Has the transaction fail."""
         self._send({"error": list(refusal)})
 
-    def grant(self, version: int, source: str, number: int, after: str | None) -> None:
-        """Lets the transaction commit as version `version`, once transaction `after` has."""
-        self._send({"version": version, "source": source, "number": number, "after": after})
+    def grant(self, entry: Entry, after: str | None) -> None:
+        """Lets the transaction commit as an entry, once transaction `after` has."""
+        source, number = entry.gtid
+        place = {"version": entry.version, "position": entry.position}
+        self._send({**place, "source": source, "number": number, "after": after})
 
     def close(self) -> None:
         """Hangs up: a transaction that waits fails, its outcome unknown."""
@@ -128,12 +131,12 @@ class Backend(asyncio.Protocol):
             self._server.start(self, Request(**frame, changes=changes))
 
     def _introduce(self, frame: Any) -> None:
-        """Proves that it is the companion, then takes the proof of who asks."""
+        """Proves that it is the member, then takes the proof of who asks."""
         token = self._server.socket.token
         if self._nonces is None:
             self._nonces = Nonces(str(frame["nonce"]), new_nonce())
-            proof = proof_of(token, COMPANION, self._nonces)
-            self._send({"nonce": self._nonces.companion, "proof": proof})
+            proof = proof_of(token, MEMBER, self._nonces)
+            self._send({"nonce": self._nonces.member, "proof": proof})
             return
         self._is_known = is_proof(frame["proof"], token, ASKER, self._nonces)
         if not self._is_known:
@@ -149,7 +152,7 @@ class BackendServer:
 
     def __init__(
         self,
-        socket: CompanionSocket,
+        socket: BackendSocket,
         serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
         describe: Callable[[], object],

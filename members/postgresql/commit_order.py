@@ -3,16 +3,15 @@
 Every certified transaction of the group has a version; they become visible at the server one after
 the other, by their versions, so that a snapshot of the server is a prefix of the total order and
 its largest version says which one. A local transaction is a backend that waits in its COMMIT; one
-of others comes from the member's binary log and is executed by the companion.
+of others is executed by the member.
 
-`CommitOrder` is a state machine; whoever drives it (`companion.py`) does this:
+`CommitOrder` is a state machine; whoever drives it (`server.py`) does this:
 
-    1. calls `submitted` before it certifies a local transaction, and `decided` or `withdrawn` with
-       the outcome;
-    2. calls `received` with the entries of the binary log, in order;
-    3. calls `next_step` after each of these until it returns None, and does what it returns: lets
+    1. calls `received` with entries of the total order, in order, and then `decided` for those of
+       them that are local;
+    2. calls `next_step` after each of these until it returns None, and does what it returns: lets
        a backend commit, or executes entries;
-    4. asks the server now and then how the transactions in `granted` ended, and calls `committed`
+    3. asks the server now and then how the transactions in `granted` ended, and calls `committed`
        for each that did; one that did not (its backend died) it executes itself, then calls
        `executed_for`.
 
@@ -20,9 +19,8 @@ Whoever has its turn behind a granted transaction waits for the end of that in t
 round trip: in the lock of its transaction id.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,14 +31,14 @@ BATCH_TRANSACTIONS_MAX = 64
 
 
 class Entry(NamedTuple):
-    """A certified transaction; `parts` are its rows (see `rows_in`), `write_set` the items of one
-    that has come by the binary log.
+    """A certified transaction, at its position in the total order; `parts` are its rows (see
+    `rows_in`).
     """
 
     version: int
     gtid: Gtid
     parts: Sequence[bytes]
-    write_set: AbstractSet[int] = frozenset()
+    position: int = -1
 
     @property
     def size(self) -> int:
@@ -50,13 +48,12 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Local:
-    """A transaction of a backend; `write_set` are its items, `entry` is set once it is certified.
-    `is_given_up`: its backend is gone, the companion executes it in its turn.
+    """A transaction of a backend; `entry` is set once it is certified. `is_given_up`: its backend
+    is gone, the member executes it in its turn.
     """
 
     transaction_id: str
     pid: int
-    write_set: AbstractSet[int]
     entry: Entry | None = None
     is_given_up: bool = False
 
@@ -69,7 +66,7 @@ class Grant(NamedTuple):
 
 
 class Execute(NamedTuple):
-    """Entries that the companion executes, in one transaction, once the transaction `after` has
+    """Entries that the member executes, in one transaction, once the transaction `after` has
     committed, if there is one.
     """
 
@@ -86,9 +83,8 @@ class CommitOrder:
         """The newest version that was granted, or handed out to be executed."""
         self.granted: deque[Local] = deque()
         """Backends that may commit and are not known to have ended, in their order."""
-        self._in_flight: dict[Local, None] = {}
         self._waiting: dict[int, Local] = {}
-        self._entries: deque[Entry] = deque()
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
 
     @property
     def is_settled(self) -> bool:
@@ -101,54 +97,35 @@ class CommitOrder:
         return len(self._entries)
 
     @property
-    def in_flight_count(self) -> int:
-        """The number of backends' transactions that are being certified."""
-        return len(self._in_flight)
-
-    @property
     def waiting_count(self) -> int:
         """The number of backends' certified transactions that wait for their turn."""
         return len(self._waiting)
 
-    def submitted(self, local: Local) -> None:
-        """Notes that a transaction is being certified: the binary log may have it at any time."""
-        self._in_flight[local] = None
+    @property
+    def first_version(self) -> int:
+        """The first version that was received and has not had its turn; 0: none."""
+        return next(iter(self._entries), 0)
 
-    def decided(self, local: Local, entry: Entry) -> None:
-        """Notes that a transaction is certified; it waits for its turn."""
-        self._in_flight.pop(local, None)
-        assert entry.version > self.version, "certified after its version was executed"
-        local.entry = entry
-        self._waiting[entry.version] = local
-
-    def withdrawn(self, local: Local) -> None:
-        """Notes that a transaction is not certified, or nobody knows; it takes no turn."""
-        self._in_flight.pop(local, None)
+    def decided(self, local: Local, version: int) -> None:
+        """Notes that a received transaction is a backend's, which waits for its turn."""
+        local.entry = self._entries.pop(version)
+        self._waiting[version] = local
 
     def received(self, entries: Iterable[Entry]) -> None:
-        """Takes what the binary log has, in its order; what was executed is skipped."""
-        self._entries.extend(entries)
+        """Takes entries in their order."""
+        self._entries.update((entry.version, entry) for entry in entries)
 
     def next_step(self) -> Grant | Execute | None:
         """Returns the step that has its turn next, which then counts as done; None if there is
-        none. An entry with the items of a transaction in flight may be that one, so it waits for
-        the outcome.
+        none.
         """
-        while self._entries and self._entries[0].version <= self.version:
-            self._entries.popleft()
-        following = self.version + 1
-        if self._entries and following not in self._waiting:
-            following = self._entries[0].version  # No transaction has the versions before it.
-        local = self._waiting.pop(following, None)
-        if local is not None:
+        if (local := self._waiting.pop(self.version + 1, None)) is not None:
             return self._turn_of(local)
         batch: list[Entry] = []
-        while self._entries and len(batch) < BATCH_TRANSACTIONS_MAX:
-            entry = self._entries[0]
-            # A certified backend's transaction has its turn as such, not as an entry of the log.
-            if entry.version in self._waiting or self._may_be_in_flight(entry):
-                break
-            batch.append(self._entries.popleft())
+        following = self.version + 1
+        while following in self._entries and len(batch) < BATCH_TRANSACTIONS_MAX:
+            batch.append(self._entries.pop(following))
+            following += 1
         if not batch:
             return None
         self.version = batch[-1].version
@@ -160,7 +137,7 @@ class CommitOrder:
         self.granted.popleft()
 
     def executed_for(self, local: Local) -> Local | None:
-        """Notes that the companion has executed the oldest granted transaction in the place of its
+        """Notes that the member has executed the oldest granted transaction in the place of its
         backend. Returns the transaction granted after it, which waits to be told.
         """
         self.committed(local)
@@ -183,7 +160,3 @@ class CommitOrder:
             return Execute([local.entry], after)
         self.granted.append(local)
         return Grant(local, after)
-
-    def _may_be_in_flight(self, entry: Entry) -> bool:
-        # Executed here, it would wait for the locks of its own backend, which waits for this turn.
-        return any(local.write_set == entry.write_set for local in self._in_flight)

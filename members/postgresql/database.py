@@ -1,10 +1,11 @@
-"""The companion's own sessions at its server: what it executes, asks and ends there.
+"""The member's own sessions at its server: what it executes, asks and ends there.
 
 The rule it keeps: rows of others and the GTID that wrote them are one transaction of the server;
 one that stands in the way of them is ended, since it has lost: its snapshot does not have them.
 """
 
 import asyncio
+import json
 import os
 import secrets
 import time
@@ -29,9 +30,10 @@ from .attachment import (
     name_of,
     unsuitable,
 )
+from .backend_socket import BackendSocket
 from .commit_order import Entry
-from .companion_socket import CompanionSocket
 from .functions import APPLIER_ROLE
+from .rows import rows_in
 from .schema_changes import SchemaChange, execute_change
 from .statements import Batch, batch_of, statement_of
 from .tables import Table, attached_tables
@@ -52,6 +54,7 @@ TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
 SEQUENCES_LOCK_TIMEOUT_MS = 20
 """For which the look at sequences may hold up the look for those that stand in the way."""
+FLUSH_POLL_SECONDS = 0.05
 START_POLLS_MAX = 500
 LOGINS_MAX = 5
 LARGE_BYTES = 256 << 10
@@ -113,8 +116,8 @@ class Database:
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
-        self.socket: CompanionSocket
-        """Where backends ask; locked by this companion since `open`."""
+        self.socket: BackendSocket
+        """Where backends ask; locked by this member since `open`."""
         self._watching = asyncio.Lock()
 
     @property
@@ -123,10 +126,10 @@ class Database:
         return name_of(self._dsn)
 
     async def open(self) -> Self:
-        """Connects, and ends what an earlier companion has left.
+        """Connects, and ends what an earlier member has left.
 
         Raises:
-            UnsuitableTarget: Nothing is attached, it is a copy, another companion runs, or this
+            UnsuitableTarget: Nothing is attached, it is a copy, another member runs, or this
                 one runs under another account or at another machine than the server.
             psycopg.OperationalError: The server does not answer.
         """
@@ -165,7 +168,7 @@ class Database:
         if not any(table.is_attached for table in self._tables.values()):
             raise self._unsuitable("no table is attached", "groupcert postgresql attach before")
 
-    async def _own_socket(self) -> CompanionSocket:
+    async def _own_socket(self) -> BackendSocket:
         """Returns the socket, in a folder that the server has made."""
         settings = "SELECT socket_path, token, groupcert.copied() FROM groupcert.settings"
         rows = await self._ask(settings)
@@ -181,26 +184,26 @@ class Database:
         if problem:
             raise folder_unsuitable(self._dsn, path, account, problem)
         if os.geteuid() not in (0, uid) or uid == 0:  # As root no PostgreSQL runs.
-            own = f"the server runs as {account} ({uid}), and its companion as uid {os.geteuid()}"
+            own = f"the server runs as {account} ({uid}), and its member as uid {os.geteuid()}"
             raise self._unsuitable(own, f"sudo -u {account} groupcert postgresql ..., or root")
-        return CompanionSocket(Path(path), token, uid)
+        return BackendSocket(Path(path), token, uid)
 
-    async def executed(self) -> tuple[GtidSet, int]:
-        """Returns the executed GTIDs, and the newest version.
+    async def executed(self) -> tuple[GtidSet, int, int]:
+        """Returns the executed GTIDs, the newest version, and its position in the total order.
 
         Raises:
             UnsuitableTarget: Somebody has changed what the server notes of them.
         """
         ((text,),) = await self._ask("SELECT gtid_set FROM groupcert.executed_set")
         rows = await self._ask(
-            "SELECT source, number, version FROM groupcert.executed ORDER BY version"
+            "SELECT source, number, version, position FROM groupcert.executed ORDER BY version"
         )
         try:
-            gtids = gtids_of(text, [(source, number) for source, number, _ in rows])
+            gtids = gtids_of(text, [row[:2] for row in rows])
         except InvalidGtidSet as error:
             expected = "what it has executed; nobody knows it now: join a new database"
             raise self._unsuitable(f"groupcert.executed_set: {error}", expected) from error
-        return gtids, rows[-1][2] if rows else 0
+        return (gtids, *rows[-1][2:]) if rows else (gtids, 0, -1)
 
     async def fold(self, below: int) -> None:
         """Moves executed GTIDs into the one set, those of versions below `below`, and removes the
@@ -232,7 +235,7 @@ class Database:
         ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
         await self._look_at_sequences()
         ((changed,),) = await self._ask("SELECT changed FROM groupcert.rows_outside")
-        # The server has counted for longer than this companion runs.
+        # The server has counted for longer than this member runs.
         if self._changed_outside is None:
             self._changed_outside = changed
         self.rows_outside = max(0, changed - self._changed_outside)
@@ -247,6 +250,15 @@ class Database:
                 await self._watcher.execute(timeout.encode())
                 rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
                 self.astray_sequences = [name for (name,) in rows]
+
+    async def flushed(self) -> None:
+        """Returns once all that is committed now is on the server's disk. Backends commit without
+        waiting for that; the server's WAL writer does it within some 0.2 s.
+        """
+        ((written,),) = await self.run("SELECT pg_current_wal_insert_lsn()")
+        flushed = "SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn"
+        while await self.run(flushed, (written,)) != [(True,)]:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(FLUSH_POLL_SECONDS)
 
     async def statuses(self, granted: Sequence[tuple[str, int]]) -> list[str]:
         """Returns the ends of transactions, by their ids and the versions that they should have:
@@ -279,6 +291,19 @@ class Database:
         """
         work = self._execute(self._confirmer, await decoded([entry]), None)
         await self._clearing(self._confirmer.info.backend_pid, work, make_way)
+
+    async def note_stopped(self, entry: Entry) -> None:
+        """Keeps a transaction that cannot be executed, for `groupcert postgresql skip`."""
+        rows = {
+            key.decode(): None if value is None else json.loads(value)
+            for key, value in rows_in(entry.parts)
+        }
+        values = (str(entry.gtid), entry.version, entry.position, json.dumps(rows))
+        async with self._watching, self._watcher.transaction():
+            await self._watcher.execute("DELETE FROM groupcert.stopped")
+            await self._watcher.execute(
+                "INSERT INTO groupcert.stopped VALUES (%s, %s, %s, %s)", values
+            )
 
     async def failing_row(self, entry: Entry) -> str:
         """Returns the key of the first row that cannot be executed alone; "": each can."""
@@ -402,7 +427,7 @@ class Database:
         )
         raise KeyError(
             f"table {name} {what}; mend that, groupcert postgresql attach --tables '{name}', and"
-            " start the companion again"
+            " its member tries again"
         )
 
     async def end_commit(self, pid: int, transaction_id: str) -> None:
@@ -444,7 +469,7 @@ class Database:
                 await self._watcher.execute(_END, (pid,))
 
     async def _become_the_only_one(self) -> None:
-        """Takes the lock of the server's companion, ends sessions of one that was killed, and waits
+        """Takes the lock of the server's member, ends sessions of one that was killed, and waits
         for backends that it had let commit.
         """
         await self._lock_socket()
@@ -464,19 +489,19 @@ class Database:
                     await self.run(_END, (pid,))
 
     async def _lock_socket(self) -> None:
-        """Takes the lock of the server's companion. It is a file's, which nobody else may lock, and
+        """Takes the lock of the server's member. It is a file's, which nobody else may lock, and
         not the server's, where any role may take one.
         """
         path = self.socket.path
-        elsewhere = "its companion on its machine, or --socket PATH of attach that both see"
+        elsewhere = "its member on its machine, or --socket PATH of attach that both see"
         try:
             for _ in range(START_POLLS_MAX):
                 if self.socket.lock():
                     break
                 await asyncio.sleep(POLL_SECONDS)
             else:
-                expected = "one companion for each server"
-                raise self._unsuitable("another companion serves it", expected)
+                expected = "one member for each server"
+                raise self._unsuitable("another member serves it", expected)
         except OSError as error:
             problem = f"its socket cannot be at {path} here ({error})"
             raise self._unsuitable(problem, elsewhere) from error
@@ -485,7 +510,7 @@ class Database:
 
     async def _open_appliers(self) -> None:
         """Connects as the role that executes rows of others, with a password that is new each time.
-        A companion of another database of the server may do the same at the moment.
+        A member of another database of the server may do the same at the moment.
 
         Raises:
             UnsuitableTarget: The server does not let the role in.

@@ -7,10 +7,11 @@ rolled back, and approved there by its superuser.
 import time
 from collections.abc import Callable, Sequence
 
-from ...certifier.errors import NotServing
+from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT, Changes
+
 from ..client.client import Client
+from ..client.client_options import certifiable
 from ..errors.postgresql_servers import SchemaChangeRefused
-from ..errors.transactions import CertificationConflict
 from .attachment import is_attached, name_of, opened, unsuitable
 from .database import TRYING
 from .schema_changes import (
@@ -72,38 +73,43 @@ def try_at(dsn: str, change: SchemaChange) -> int:
 
 
 def approve_at(dsns: Sequence[str], change: SchemaChange) -> None:
-    """Has the companions of servers run a change when they have its turn."""
+    """Has the members of servers run a change when they have its turn."""
     for dsn in dsns:
         with opened(dsn) as connection:
             approve(connection, change)
 
 
 def certify(
-    dsns: Sequence[str], client: Client, change: SchemaChange, newest: int, *, seconds: float
+    dsns: Sequence[str], client: Client, change: SchemaChange, newest: int
 ) -> tuple[str, int]:
     """Has the group certify a change that is approved; returns its GTID and its version.
 
     Args:
         newest: What `try_at` returned of the first server.
-        seconds: How long the first server may take to be where its member is.
 
     Raises:
         SchemaChangeRefused: Another change came after the trial: try it again.
         GroupcertError: It is not certified, or nobody knows.
     """
-    try:
-        with client.transaction() as transaction:
-            # A change behind this snapshot conflicts with ours. One that came before it, and after
-            # the trial, would not.
-            _check_newest(dsns[0], transaction.snapshot_version, newest, seconds)
-            transaction.put(KEY, change.encode())
-    except (CertificationConflict, SchemaChangeRefused) as error:
-        for dsn in dsns:
-            with opened(dsn) as connection:
-                withdraw(connection, change)
-        problem = "another schema change came first: run this one again"
-        raise SchemaChangeRefused(server=name_of(dsns[0]), problem=problem) from error
-    return transaction.gtid, transaction.version
+    # A change behind this snapshot conflicts with ours. One that came before it, and after the
+    # trial, would not.
+    with opened(dsns[0]) as connection:
+        is_newest = newest_change(connection) == newest
+        version = executed_version(connection)
+    if is_newest:
+        changes = Changes(put_keys=[KEY], put_values=[change.encode()])
+        transaction = certifiable(snapshot=version, write_set=(), first_attempt=True)
+        transaction.changes = changes.SerializeToString()
+        outcome = client.certify(transaction)
+        if outcome.verdict == VERDICT_CERTIFIED:
+            return outcome.gtid, outcome.version
+        if outcome.verdict != VERDICT_CONFLICT:
+            raise SchemaChangeRefused(server=name_of(dsns[0]), problem=outcome.reason)
+    for dsn in dsns:
+        with opened(dsn) as connection:
+            withdraw(connection, change)
+    problem = "another schema change came first: run this one again"
+    raise SchemaChangeRefused(server=name_of(dsns[0]), problem=problem)
 
 
 def wait_for_servers(
@@ -130,23 +136,6 @@ def wait_for_servers(
                     missing[dsn] = reason_of(connection)
         show(len(dsns) - len(missing))
         if all(missing.values()) or time.monotonic() > deadline:
-            late = f"its companion has not executed it within {seconds:.0f} s"
+            late = f"its member has not executed it within {seconds:.0f} s"
             return {name_of(dsn): reason or late for dsn, reason in missing.items()}
-        time.sleep(POLL_SECONDS)
-
-
-def _check_newest(dsn: str, version: int, newest: int, seconds: float) -> None:
-    """Raises SchemaChangeRefused unless the newest change is still the same as of a version."""
-    deadline = time.monotonic() + seconds
-    while True:
-        with opened(dsn) as connection:
-            found = newest_change(connection)
-            if found != newest:
-                raise SchemaChangeRefused(server=name_of(dsn), problem="another one came first")
-            if executed_version(connection) >= version:
-                return
-            reason = reason_of(connection)
-        if time.monotonic() > deadline:
-            state = f"at an older version than {version} for {seconds:.0f} s: {reason or 'behind'}"
-            raise NotServing(member=name_of(dsn), state=state)
         time.sleep(POLL_SECONDS)

@@ -1,7 +1,7 @@
-"""How a companion and those who ask it prove to each other that they know the token of
+"""How a member and those who ask it prove to each other that they know the token of
 `groupcert.settings`. It is never sent: whoever listens at the path of the socket would have it.
 
-Who asks sends a nonce. The companion answers with one of its own and with a proof, the HMAC of
+Who asks sends a nonce. The member answers with one of its own and with a proof, the HMAC of
 both; who asks compares it, and sends a proof of its own. The labels of the two differ, so that none
 can be sent back. `open_connection` in triggers.sql asks in the same way.
 """
@@ -14,7 +14,7 @@ import struct
 from typing import BinaryIO, NamedTuple
 
 NONCE_BYTES = 16
-COMPANION, ASKER = "companion", "asker"
+MEMBER, ASKER = "member", "asker"
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -22,7 +22,7 @@ class Nonces(NamedTuple):
     """The numbers that proofs are made with: one of each side, used once."""
 
     asker: str
-    companion: str
+    member: str
 
 
 def new_nonce() -> str:
@@ -31,7 +31,7 @@ def new_nonce() -> str:
 
 
 def proof_of(token: str, side: str, nonces: Nonces) -> str:
-    """Returns the proof of a side, COMPANION or ASKER, that it knows the token: an HMAC, in
+    """Returns the proof of a side, MEMBER or ASKER, that it knows the token: an HMAC, in
     hexadecimal digits.
     """
     return hmac.digest(token.encode(), json.dumps([side, *nonces]).encode(), "sha256").hex()
@@ -50,18 +50,18 @@ def peer_uid(connected: socket.socket) -> int:
 
 
 def ask(connected: socket.socket, answers: BinaryIO, token: str, question: object) -> object:
-    """Asks a companion one thing, and returns its answer, once both sides have proved themselves.
+    """Asks a member one thing, and returns its answer, once both sides have proved themselves.
 
     Raises:
-        OSError: It has hung up, or cannot prove that it is the companion.
-        ValueError: It sends what no companion sends.
+        OSError: It has hung up, or cannot prove that it is the member.
+        ValueError: It sends what no member sends.
     """
     nonce = new_nonce()
     connected.sendall(framed({"nonce": nonce}))
     answer = _read(answers)
     nonces = Nonces(nonce, str(answer.get("nonce")))
-    if not is_proof(answer.get("proof"), token, COMPANION, nonces):
-        raise PermissionError("who listens there cannot prove that it is the companion")
+    if not is_proof(answer.get("proof"), token, MEMBER, nonces):
+        raise PermissionError("who listens there cannot prove that it is the member")
     connected.sendall(framed({"proof": proof_of(token, ASKER, nonces)}) + framed(question))
     return _read(answers)
 
@@ -75,8 +75,8 @@ def framed(message: object) -> bytes:
 def _read(answers: BinaryIO) -> dict[str, object]:
     body = answers.read(int.from_bytes(answers.read(4)))
     if not body:
-        raise ConnectionError("the companion has hung up")
+        raise ConnectionError("the member has hung up")
     answer = json.loads(body)
     if not isinstance(answer, dict):
-        raise ValueError(f"{answer!r} is no answer of a companion")
+        raise ValueError(f"{answer!r} is no answer of a member")
     return answer

@@ -2,7 +2,7 @@
 
 A snapshot of a server is a prefix of the total order, and the schema `groupcert` in it has the
 GTIDs of just these transactions. So a copy of one snapshot knows by itself where it stands, and its
-companion goes on there. What is the server's own is not copied: `groupcert.settings`.
+member goes on there. What is the server's own is not copied: `groupcert.settings`.
 """
 
 import os

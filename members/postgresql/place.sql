@@ -1,4 +1,4 @@
--- Which database was attached, and the socket of its companion.
+-- Which database was attached, and the socket of its member.
 --
 -- A copy of a database has the triggers, too, with the path of the socket and the token: without
 -- this, what is committed in a dump that was restored beside its server would go to the group.
@@ -28,7 +28,7 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
         IS DISTINCT FROM (p.system_identifier, p.database_oid, p.data_directory)
 $$;
 
--- Makes what is missing of the socket's folder, and the file that its companion locks; returns the
+-- Makes what is missing of the socket's folder, and the file that its member locks; returns the
 -- account of the server, and what is wrong with the folder. The server makes them, so that they
 -- are its account's, wherever `attach` runs.
 CREATE FUNCTION groupcert.prepare_socket(
@@ -60,7 +60,7 @@ except OSError as error:
 return uid, account, problem
 $$;
 
--- Returns whether the companion that has locked the file sees the same file as the server does.
+-- Returns whether the member that has locked the file sees the same file as the server does.
 CREATE FUNCTION groupcert.is_locked(path text) RETURNS boolean
 LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 import fcntl
@@ -73,7 +73,7 @@ with open(path + ".lock", "rb") as lock:
 return False
 $$;
 
--- Removes what `prepare_socket` has made, unless a companion runs.
+-- Removes what `prepare_socket` has made, unless a member runs.
 CREATE FUNCTION groupcert.remove_socket(path text, data_directory text) RETURNS void
 LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 import os

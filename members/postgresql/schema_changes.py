@@ -1,6 +1,6 @@
 """Schema changes, which all servers of a group execute at the same place of the total order.
 
-A change is a certified transaction with one row under a key of its own; a companion runs its
+A change is a certified transaction with one row under a key of its own; a member runs its
 statements when it has its turn. Every transaction of a server reads that key: one that began before
 a change and comes behind it conflicts, so that no row of an older shape is ever executed.
 
@@ -130,7 +130,7 @@ def try_change(connection: Connection, change: SchemaChange) -> None:
 
 
 def approve(connection: Connection, change: SchemaChange) -> None:
-    """Has the server's companion run a change when it has its turn."""
+    """Has the server's member run a change when it has its turn."""
     # A change that was run before, and is approved once more, counts as not executed: `ddl` waits
     # for its next execution.
     connection.execute(
@@ -189,8 +189,8 @@ def execute_change(connection: Connection, change: SchemaChange, entry: Entry) -
                 raise _refused(connection, problem)
             _run(connection, change)
             connection.execute(
-                "INSERT INTO groupcert.executed VALUES (%s, %s, %s)",
-                (entry.version, entry.gtid.source, entry.gtid.number),
+                "INSERT INTO groupcert.executed VALUES (%s, %s, %s, %s)",
+                (entry.version, *entry.gtid, entry.position),
             )
         return True
     except psycopg.errors.DeadlockDetected:

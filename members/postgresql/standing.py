@@ -16,15 +16,20 @@ class Standing:
     """The server's standing, as last told; `reason`: why it is out of its group, "" if in it."""
 
     def __init__(self, database: Database) -> None:
-        """Knows nothing yet: an earlier companion may have left the server read-only."""
+        """Knows nothing yet: an earlier member may have left the server read-only."""
         self._database = database
         self._was_told = False
         self._has_read_only_sessions = True
         self.reason = ""
 
-    async def leave(self, reason: str) -> None:
-        """Has the server be read-only, and say why, until `serve`."""
-        if reason != self.reason:
+    async def leave(self, reason: str, *, keeps_reason: bool = False) -> None:
+        """Has the server be read-only, and say why, until `serve`. `keeps_reason`: one that it
+        says already, of an earlier run perhaps, tells more.
+        """
+        if keeps_reason and not self._was_told:
+            ((left,),) = await self._database.run("SELECT out_of_group FROM groupcert.settings")
+            self.reason, self._was_told = left or "", bool(left)
+        if reason != self.reason and not (keeps_reason and self.reason):
             self.reason, self._was_told = reason, True
             log.warning("server_is_read_only", text=reason)
             await self._database.run("SELECT groupcert.leave_group(%s)", [reason])

@@ -1,4 +1,4 @@
--- What the companion calls when the server falls out of its group, and when it is back.
+-- What the member calls when the server falls out of its group, and when it is back.
 
 CREATE FUNCTION groupcert.leave_group(why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

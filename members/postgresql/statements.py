@@ -20,7 +20,7 @@ Statement: TypeAlias = tuple[bytes, Sequence[object]]
 TableOf: TypeAlias = Callable[[str], Table | None]
 """Returns the attached table of a name; None: rows of that name are no table's."""
 _WAIT = "groupcert.wait_for(%s)"
-_EXECUTED = "groupcert.note_executed(%s, %s, %s)"
+_EXECUTED = "groupcert.note_executed(%s, %s, %s, %s)"
 
 
 class Batch(NamedTuple):
@@ -64,6 +64,7 @@ def statement_of(batch: Batch, table_of: TableOf, after: str | None) -> Statemen
     gtids = [entry.gtid for entry in batch.entries]
     values.append([entry.version for entry in batch.entries])
     values += ([gtid.source for gtid in gtids], [gtid.number for gtid in gtids])
+    values.append([entry.position for entry in batch.entries])
     return f"SELECT {', '.join(calls)}".encode(), values
 
 

@@ -1,6 +1,6 @@
-"""What a companion does now, and what it has done since it connected; and how others ask it.
+"""What a member does now, and what it has done since it connected; and how others ask it.
 
-The rule it keeps: the numbers are the companion's own, so that asking costs the server nothing. It
+The rule it keeps: the numbers are the member's own, so that asking costs the server nothing. It
 answers over the socket of its backends, to the server's account and root, who prove that they know
 the token of `groupcert.settings`.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
-from groupcert.v1.companion_pb2 import CompanionStatus
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ...certifier.errors import NotServing
 from .attachment import (
@@ -23,7 +23,7 @@ from .attachment import (
     opened,
     unsuitable,
 )
-from .companion_socket import short
+from .backend_socket import short
 from .handshake import ask
 
 TIMEOUT_SECONDS = 5.0
@@ -33,7 +33,7 @@ SQLSTATES = ("40001", "08007", "25006", "0A000", "54000")
 
 @dataclass(slots=True)
 class Totals:
-    """The counters of a companion."""
+    """The counters of a member."""
 
     certified: int = 0
     committed: int = 0
@@ -41,12 +41,12 @@ class Totals:
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SQLSTATES, 0))
 
 
-def ask_companion(dsn: str) -> CompanionStatus:
-    """Returns the status of the companion of a server.
+def ask_member(dsn: str) -> PostgresqlStatus:
+    """Returns the status of the member of a server.
 
     Raises:
         UnsuitableTarget: Nothing is attached there, or it is a copy.
-        NotServing: The server does not answer, or it has no companion; its state says why.
+        NotServing: The server does not answer, or it has no member; its state says why.
     """
     with opened(dsn) as connection:
         if not is_attached(connection):
@@ -64,7 +64,7 @@ def ask_companion(dsn: str) -> CompanionStatus:
                 asking.connect(address)
             with asking.makefile("rb") as answers:
                 answer: Any = ask(asking, answers, token, {"status": True})
-            return ParseDict(answer, CompanionStatus(), ignore_unknown_fields=True)
+            return ParseDict(answer, PostgresqlStatus(), ignore_unknown_fields=True)
     except (OSError, ValueError) as error:
-        state = f"without a companion at {path} ({reason or error})"
+        state = f"without a member at {path} ({reason or error})"
         raise NotServing(member=name_of(dsn), state=state) from None

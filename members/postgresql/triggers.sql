@@ -4,12 +4,12 @@
 -- A commit of the server goes through here in three steps:
 --   1. each statement that changes rows notes their keys in `groupcert.notes`;
 --   2. at COMMIT the deferred trigger of these notes comes behind every deferred foreign key;
---   3. `decide` reads the rows, hands them to the companion and waits for the verdict and the turn.
+--   3. `decide` reads the rows, hands them to the member and waits for the verdict and the turn.
 
 CREATE SCHEMA groupcert;
 REVOKE ALL ON SCHEMA groupcert FROM PUBLIC;
 
--- One row: how the triggers reach the companion, and what `detach` has to undo.
+-- One row: how the triggers reach the member, and what `detach` has to undo.
 CREATE TABLE groupcert.settings (
     socket_path text NOT NULL,
     token text NOT NULL,
@@ -35,12 +35,22 @@ CREATE TABLE groupcert.settings (
 -- Sequences that give this server's own numbers, and the steps that they had before.
 CREATE TABLE groupcert.sequences (sequence regclass PRIMARY KEY, step bigint NOT NULL);
 
--- What is executed here: each commit inserts its GTID, the companion folds them into one set. The
--- largest version is never folded away: a snapshot's version is max(version).
+-- What is executed here: each commit inserts its GTID, the member folds them into one set. The
+-- largest version is never folded away: a snapshot's version is max(version). `position`: in the
+-- total order, as `certifier/position.py` says.
 CREATE TABLE groupcert.executed (
     version bigint PRIMARY KEY,
     source text NOT NULL,
-    number bigint NOT NULL
+    number bigint NOT NULL,
+    position bigint NOT NULL
+);
+
+-- The first transaction that could not be executed here, and its rows; `skip` leaves it out.
+CREATE TABLE groupcert.stopped (
+    gtid text PRIMARY KEY,
+    version bigint NOT NULL,
+    position bigint NOT NULL,
+    rows jsonb NOT NULL
 );
 CREATE TABLE groupcert.executed_set (gtid_set text NOT NULL);
 INSERT INTO groupcert.executed_set VALUES ('');
@@ -68,7 +78,7 @@ CREATE UNLOGGED TABLE groupcert.notes (
 );
 CREATE INDEX ON groupcert.notes (transaction_id) WHERE seal IS NOT NULL;
 
--- Transactions at their COMMIT. One that has committed stays until the companion folds it away.
+-- Transactions at their COMMIT. One that has committed stays until the member folds it away.
 CREATE UNLOGGED TABLE groupcert.ends (transaction_id xid8 PRIMARY KEY);
 
 -- Returns NULL once the transaction may commit, or while there is more to come; else SQLSTATE,
@@ -76,7 +86,7 @@ CREATE UNLOGGED TABLE groupcert.ends (transaction_id xid8 PRIMARY KEY);
 --
 -- It is called for each row of `notes`, at COMMIT. The first one adds a seal, which comes behind all
 -- that waits for COMMIT by then, deferred foreign keys too. If the seal's own call finds that more
--- was noted, it adds another one; else it asks the companion.
+-- was noted, it adds another one; else it asks the member.
 --
 -- SET CONSTRAINTS ALL IMMEDIATE has it called before COMMIT. Then the call of a seal comes while it
 -- is being inserted: the notes have to wait for COMMIT again. A second seal is the barrier: its call
@@ -276,7 +286,8 @@ def prepare_plans():
         ),
         "interrupts": plpy.prepare("SELECT 1"),
         "execute": plpy.prepare(
-            "INSERT INTO groupcert.executed VALUES ($1, $2, $3)", ["bigint", "text", "bigint"]
+            "INSERT INTO groupcert.executed VALUES ($1, $2, $3, $4)",
+            ["bigint", "text", "bigint", "bigint"],
         ),
         "wait": plpy.prepare("SELECT groupcert.wait_for_end($1) AS status", ["xid8"]),
     }
@@ -366,14 +377,14 @@ def open_connection():
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     _, uid, _ = struct.unpack("3i", credentials)
     if uid not in (0, os.geteuid()):
-        raise PermissionError(f"who listens at {path} has uid {uid}, and is no companion")
+        raise PermissionError(f"who listens at {path} has uid {uid}, and is no member")
     prove(connection, settings["token"], path)
     GD["groupcert_connection"] = connection
     return connection
 
 
 def prove(connection, token, path):
-    # As handshake.py: the token is never sent, and no row is before the companion has proved it.
+    # As handshake.py: the token is never sent, and no row is before the member has proved it.
     import hmac
     import os
 
@@ -386,11 +397,11 @@ def prove(connection, token, path):
     try:
         answer = receive(connection)
         proof = str(answer["proof"]).encode()
-        is_companion = hmac.compare_digest(proof, proof_of("companion").encode())
+        is_member = hmac.compare_digest(proof, proof_of("member").encode())
     except (ValueError, LookupError, TypeError):
-        is_companion = False
-    if not is_companion:
-        raise PermissionError(f"who listens at {path} cannot prove that it is the companion")
+        is_member = False
+    if not is_member:
+        raise PermissionError(f"who listens at {path} cannot prove that it is the member")
     send(connection, {"proof": proof_of("asker")})
 
 
@@ -412,7 +423,7 @@ def receive(connection):
             plans["interrupts"].execute()
             continue
         if not part:
-            raise OSError("the companion has ended")
+            raise OSError("the member has ended")
         received.extend(part)
     size = 4 + int.from_bytes(received[:4], "big")
     answer = json.loads(received[4:size])
@@ -459,15 +470,15 @@ try:
         connection.close()
         connection = open_connection()
         send_request(connection, found, request)
-except plpy.spiexceptions.QueryCanceled:  # The request is not whole, so the companion drops it.
+except plpy.spiexceptions.QueryCanceled:  # The request is not whole, so the member drops it.
     if connection := GD.pop("groupcert_connection", None):
         connection.close()
     return CANCELLED
 except OSError as error:
     GD.pop("groupcert_connection", None)
     settings = plans["settings"].execute()[0]
-    reason = settings["out_of_group"] or "its companion does not answer"
-    hint = "Start: groupcert postgresql --dsn ... --member ..."
+    reason = settings["out_of_group"] or "its member does not answer"
+    hint = "Start it: groupcert member, with the setting postgresql."
     if settings["copied"]:
         reason = "its database is a copy of an attached one"
         hint = (
@@ -482,11 +493,13 @@ try:
         if "error" in answer:
             return answer["error"]
         if not is_executed:
-            plans["execute"].execute([answer["version"], answer["source"], answer["number"]])
+            plans["execute"].execute(
+                [answer[name] for name in ("version", "source", "number", "position")]
+            )
             is_executed = True
         if answer["after"]:
             if plans["wait"].execute([answer["after"]])[0]["status"] != "committed":
-                continue  # The companion executes it, then answers again.
+                continue  # The member executes it, then answers again.
         return None
 except (OSError, plpy.SPIError) as error:
     GD.pop("groupcert_connection", None)
@@ -521,7 +534,7 @@ BEGIN
     END IF;
 END $$;
 
--- Returns whether a version is executed here; the companion asks of such as are not folded yet.
+-- Returns whether a version is executed here; the member asks of such as are not folded yet.
 CREATE FUNCTION groupcert.is_executed(of bigint) RETURNS boolean
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM groupcert.executed WHERE version = of)
@@ -537,12 +550,13 @@ WHERE relation = 'groupcert.ends'::pg_catalog.regclass AND mode = 'RowExclusiveL
 -- Notes transactions of others that have been executed in this transaction, the last thing that it
 -- does. What code of tables' owners has left in the session ends here: cursors, which would be read
 -- at COMMIT with the session's rights, and settings.
-CREATE FUNCTION groupcert.note_executed(versions bigint[], sources text[], numbers bigint[])
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION groupcert.note_executed(
+    versions bigint[], sources text[], numbers bigint[], positions bigint[]
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     INSERT INTO groupcert.executed
     SELECT * FROM ROWS FROM (pg_catalog.unnest(versions), pg_catalog.unnest(sources),
-        pg_catalog.unnest(numbers));
+        pg_catalog.unnest(numbers), pg_catalog.unnest(positions));
     EXECUTE 'CLOSE ALL';
     RESET ALL;
 END $$;

@@ -29,7 +29,7 @@ class Role(StrEnum):
     REPLICATE = "replicate"
     """The binary log, as a replica follows it."""
     POSTGRESQL = "postgresql"
-    """What a companion of a PostgreSQL server calls, and rows of `postgresql_tables`."""
+    """Rows of `postgresql_tables`, and schema changes: `groupcert postgresql ddl`."""
     OBSERVE = "observe"
     """Status, history, the applier's status, settings, the console."""
     MEMBER = "member"

@@ -166,10 +166,13 @@ class MemberConfig(SecuritySettings):
     """The group's: only one member, the primary, takes transactions. Default false: all do."""
     members_allowed: Listed[Name] = ()
     """The group's: names that may join. Default: empty, any name may join."""
+    postgresql: str | None = None
+    """The server that keeps the member's rows, `postgresql://...`, attached before: its clients
+    commit by SQL. Default: none, the member's own store keeps them."""
     postgresql_tables: Listed[Tables] = ()
     """The group's: patterns of PostgreSQL's tables, such as `public.*`, whose rows members take
-    only from callers with the role `postgresql`, which takes `access` at every member. Default:
-    empty, they take any row from whoever may write."""
+    only from their own servers, and from callers with the role `postgresql`, which takes `access`
+    at every member. Default: empty, they take any row from whoever may write."""
     outcomes_max: Annotated[int, _within("outcomes_max")] = 131_072
     """The group's: outcomes that are remembered by transaction id. Default: about half a minute at
     4,000 commits/s, longer than clients repeat a commit; 57 MB at most."""

@@ -1,7 +1,7 @@
-"""The socket of a companion, in a folder of the server's account, and its lock.
+"""The socket of a member, in a folder of the server's account, and its lock.
 
 The rule it keeps: nobody but that account and root reaches the socket or can put another one in
-its place, and one companion at a time listens there, until its process ends.
+its place, and one member at a time listens there, until its process ends.
 """
 
 import fcntl
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class CompanionSocket:
-    """Where a companion listens; `prepare_socket` in place.sql has made the folder and the lock."""
+class BackendSocket:
+    """Where a member listens; `prepare_socket` in place.sql has made the folder and the lock."""
 
     def __init__(self, path: Path, token: str, account: int) -> None:
         """Takes the path, the token that both sides prove to know, and the server's account."""
@@ -24,11 +24,11 @@ class CompanionSocket:
 
     @property
     def accounts(self) -> frozenset[int]:
-        """The user ids that may ask: the server's, root's, and the companion's own."""
+        """The user ids that may ask: the server's, root's, and the member's own."""
         return frozenset({self.account, 0, os.geteuid()})
 
     def lock(self) -> bool:
-        """Takes the lock; returns False if another companion has it.
+        """Takes the lock; returns False if another member has it.
 
         Raises:
             OSError: The folder is not there, not for this account, or not the server's account's;
@@ -49,7 +49,7 @@ class CompanionSocket:
         return True
 
     def bind(self) -> socket.socket:
-        """Returns a socket at the path, in the place of what an earlier companion has left."""
+        """Returns a socket at the path, in the place of what an earlier member has left."""
         self.remove()
         bound = socket.socket(socket.AF_UNIX)
         os.fchmod(bound.fileno(), 0o600)  # It is bound with that mode.

@@ -1,0 +1,632 @@
+"""What takes the place of an `Applier` where a PostgreSQL server keeps a member's rows.
+
+The rule it keeps: what is visible at the server is a prefix of the total order. The server's
+backends ask at their COMMIT; the member certifies what they have changed, gives them their turns,
+and executes there what others committed. What is executed is noted at the server, by the
+transactions that execute it: a run begins behind that, whatever became of server or member.
+
+The relay queue keeps an entry until the server has it on disk. Visible is not enough: after a crash
+the server may lack its last commits, which the next run executes again.
+"""
+
+import asyncio
+import time
+import uuid
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+import psycopg
+import structlog
+
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
+
+from ...applier.engine.applier import ApplierState, ApplierStatus
+from ...applier.queue.fragment_references import changes_bytes, is_reference
+from ...applier.queue.relay_group import RelayEntry, RelayGroup
+from ...applier.queue.target_progress import Checkpoint
+from ...certifier.errors import GroupcertError, NotServing, TransactionTooLarge
+from ...certifier.gtid import Gtid
+from ...certifier.records import Outcome, Verdict
+from ..core.admission import takes_anything, why_not
+from ..core.log_records import LoggedTransaction
+from ..core.publisher import Submission
+from ..core.views import MemberState
+from ..errors.postgresql_servers import CopyNeeded, RowsNotExecuted
+from ..errors.transactions import OutcomeUnknown
+from ..large_transactions.fragment_store import FragmentStore, drop, names_of
+from ..runtime.runtime import MemberRuntime
+from ..services.submitting import submit_uploaded
+from ..wire.pieces import joined
+from ..wire.requests import check_size, outcome_message
+from ..wire.status_documents import fields_of
+from .backends import Backend, BackendServer, Refusal, Request
+from .commit_order import CommitOrder, Entry, Execute, Grant, Local
+from .database import decoded
+from .holds import Holds
+from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
+from .schema_changes import ITEM, change_of, in_turns
+from .server import Server, lost
+from .statements import Batch
+from .status import Totals
+
+FOLD_SECONDS = 5.0
+CONFIRM_SECONDS = 0.05
+"""Between two looks at how granted transactions ended."""
+LATE_SECONDS = 1.0
+"""Between two looks for backends that hold up the order."""
+DURABLE_SECONDS = 0.2
+"""Between two looks at what the server has on disk, about what its WAL writer takes."""
+STANDING_SECONDS = 1.0
+
+HELD_UP = (
+    "backend {pid} has its turn, has not committed for {seconds:.0f} s and cannot be ended (a"
+    " debugger?); all commits wait for it, and kill -9 of it restarts the server"
+)
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class Pieces(Sequence[bytes]):
+    """The rows of a large transaction, read from the member's store piece by piece."""
+
+    def __init__(self, fragments: FragmentStore, payload: bytes) -> None:
+        self._fragments = fragments
+        self._payload = payload
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._fragments.pieces(self._payload)
+
+    def __len__(self) -> int:
+        return -(-changes_bytes(self._payload) // max(1, 1 << 20)) + 1
+
+    def __getitem__(self, index: object) -> bytes:  # type: ignore[override]
+        raise NotImplementedError("pieces are read in their order")
+
+
+class _Received(NamedTuple):
+    """What is known of an entry of the total order until the server has it on disk."""
+
+    version: int
+    position: int
+    gtid: Gtid | None
+    payload: bytes
+    """A reference to fragments; empty for all others."""
+
+
+class ServerApplier:
+    """One run of a member at its server: what takes the place of an `Applier`."""
+
+    def __init__(self, server: Server, runtime: MemberRuntime, fragments: FragmentStore) -> None:
+        """Begins behind what is executed at the server; `run` does the work."""
+        self._server = server
+        self._database = server.database
+        self._standing = server.standing
+        self._runtime = runtime
+        self._fragments = fragments
+        self._order = CommitOrder(server.version)
+        self._backends: dict[Local, Backend] = {}
+        self._received: deque[_Received] = deque()
+        self._visible: deque[_Received] = deque()
+        """Executed entries that are not known to be on disk."""
+        self._durable: deque[_Received] = deque()
+        """Large transactions that are on disk, and that the relay queue still has."""
+        self._executed = server.gtid_executed
+        self._position = server.position
+        self._done_version = server.version
+        self.durable_position = -1
+        self._news = asyncio.Event()
+        self._granted = asyncio.Event()
+        self._suspected = asyncio.Event()
+        """Set when a granted transaction may have ended without its commit."""
+        self._settled = asyncio.Event()
+        self._totals = Totals()
+        self._certifying: set[Local] = set()
+        self._newest: defaultdict[str, int] = defaultdict(lambda: server.version)
+        """By table, the newest version that may have rows of it."""
+        self._executing: Entry | None = None
+        self._moved = 0.0
+        """When the order went on, by `time.monotonic`."""
+        self._held_up = ""
+        """The backend that has its turn and does not react, in words; "": none."""
+        self._holds = Holds(runtime.held, self._database, lambda: self._done_version)
+        self._failed = ""
+        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def name(self) -> str:
+        """The server's name in messages."""
+        return self._database.name
+
+    def checkpoint(self) -> Checkpoint:
+        """Returns the version, the position and the GTIDs that are executed at the server."""
+        return Checkpoint(
+            version=self._done_version,
+            position=self._position,
+            gtid_executed=self._executed.copy(),
+        )
+
+    def recover(self, groups: Iterable[Sequence[RelayEntry]]) -> None:
+        """Takes the entries that an earlier run has stored."""
+        for group in groups:
+            self.append(group)
+
+    def append(self, entries: Sequence[RelayEntry]) -> None:
+        """Takes entries of the total order; those that the server has executed are skipped."""
+        group = RelayGroup.of(entries)
+        columns = zip(
+            *(group.positions, group.versions, group.sources, group.numbers),
+            group.payloads,
+            strict=True,
+        )
+        waiting: list[Entry] = []
+        for position, version, source, number, payload in columns:
+            gtid = Gtid(source, number) if source else None
+            is_large = is_reference(payload)
+            self._received.append(_Received(version, position, gtid, payload if is_large else b""))
+            if gtid and version > self._done_version:
+                parts = Pieces(self._fragments, payload) if is_large else [payload]
+                waiting.append(Entry(version, gtid, parts, position))
+        self._order.received(waiting)
+        self._news.set()
+
+    def end_group_after(self, position: int) -> None:
+        """Does nothing: no digests are taken here."""
+
+    def start(self) -> None:
+        """Begins to serve the server's backends."""
+        self._task = self._loop.create_task(self._run_until_error())
+
+    def stop(self, _seconds: float = 0.0) -> None:
+        """Serves no longer; any thread may call."""
+        if self._task is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def status(self) -> ApplierStatus:
+        """Returns the status of what executes entries at the server."""
+        order = self._order
+        waiting = order.entries_count + order.waiting_count + len(order.granted)
+        return ApplierStatus(
+            state=ApplierState.FAILED if self._failed else ApplierState.RUNNING,
+            length=waiting,
+            assigned=0,
+            pending_bytes=0,
+            committed_total=self._totals.committed,
+            groups_total=self._totals.committed,
+            skipped_total=0,
+            parallelism_mean=0.0,
+            checkpoint=self.checkpoint(),
+            low_water_mark=None,
+            hold=None,
+            is_sequential=False,
+            holds={},
+            fallbacks={},
+            workers=(),
+            error=self._failed,
+            failed_worker=0,
+            failed_gtid="",
+        )
+
+    async def _run_until_error(self) -> None:
+        try:
+            await self._run()
+        except psycopg.OperationalError as error:
+            self._runtime.give_up(lost(self._database, error))
+        except Exception as error:
+            self._failed = str(error)
+            self._runtime.give_up(error)
+
+    async def _run(self) -> None:
+        """Serves until an error, or until it is cancelled.
+
+        Raises:
+            psycopg.OperationalError: The server has gone, or ended a session.
+            RowsNotExecuted: A transaction of another server cannot be executed here.
+        """
+        socket = self._database.socket
+        server = BackendServer(
+            socket, self._serve, self._suspected.set, lambda: fields_of(self.server_status())
+        )
+        self._check_reach()
+        self._note_visible(self._done_version)
+        async with server:
+            log.info("server_opened", version=self._order.version, socket=str(socket.path))
+            duties = (
+                *(self._take_turns, self._confirm, self._fold, self._end_late),
+                *(self._make_durable, self._stand, self._holds.run),
+            )
+            tasks = [asyncio.create_task(duty()) for duty in duties]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in ended:
+            if isinstance(result, Exception):
+                raise result
+
+    def _check_reach(self) -> None:
+        """Raises CopyNeeded if the member's state does not reach back to the server's version."""
+        first = self._order.first_version or (
+            self._runtime.member.certifier.window.newest_version + 1
+        )
+        if first > self._done_version + 1:
+            raise CopyNeeded(server=self._database.name, version=self._done_version, first=first)
+
+    def server_status(self) -> PostgresqlStatus:
+        """Returns the numbers that `groupcert postgresql status` shows."""
+        order, totals = self._order, self._totals
+        waits_for = self._waits_for()
+        return PostgresqlStatus(
+            server=self._database.name,
+            member=self._runtime.config.address,
+            out_of_group=self._standing.reason or self._held_up,
+            version=self._done_version,
+            behind_transactions=max(
+                0, self._runtime.member.certifier.window.newest_version - self._done_version
+            ),
+            pending_transactions=order.entries_count,
+            certifying_transactions=len(self._certifying),
+            waiting_transactions=order.waiting_count,
+            granted_transactions=len(order.granted),
+            held_snapshot_version=self._runtime.held.oldest,
+            oldest_transaction_seconds=round(self._holds.oldest_transaction_seconds, 3),
+            waits_for=waits_for,
+            waits_seconds=round(time.monotonic() - self._moved, 3) if waits_for else 0.0,
+            certified_transactions=totals.certified,
+            refused_transactions=totals.refused,
+            committed_transactions=totals.committed,
+            executed_for_backends=totals.executed_for_backends,
+            cancelled_sessions=self._database.cancelled_total,
+            skipped_rows=self._database.skipped_total,
+            astray_sequences=self._database.astray_sequences,
+            rows_outside=self._database.rows_outside,
+            skipped_transactions=self._database.skipped_transactions,
+        )
+
+    def _waits_for(self) -> str:
+        """Returns the transaction that holds up the order, and its owner, in words; "": none."""
+        order = self._order
+        if order.granted:
+            first = order.granted[0]
+            assert first.entry is not None, "granted before the verdict"
+            return f"backend {first.pid}, which commits {first.entry.gtid}"
+        if (entry := self._executing) is not None:
+            return f"{entry.gtid} of another server, version {entry.version}"
+        return ""
+
+    async def _serve(self, backend: Backend, request: Request) -> None:
+        """Certifies a transaction, and lets it wait for its turn."""
+        if reason := self._standing.reason or self._held_up:
+            self._refuse(backend, out_of_group(reason))
+            return
+        if not backend.is_checked and not await self._is_of_this_server(backend):
+            self._refuse(backend, out_of_group("it has crashed, or ended its member's sessions"))
+            return
+        if late := [name for name in request.truncated if self._newest[name] > request.version]:
+            self._refuse(backend, truncated_too_late(late[0], self._newest[late[0]]))
+            return
+        changes = request.changes
+        local = Local(transaction_id=request.transaction_id, pid=request.pid)
+        logged = LoggedTransaction(
+            uuid.uuid4().bytes, request.version, list(changes.write_set), [ITEM]
+        )
+
+        def decided(submission: Submission) -> None:
+            (outcome,) = submission.outcomes
+            assert outcome is not None, "ended undecided"
+            self._decided(backend, local, request, outcome)
+
+        self._certifying.add(local)
+        try:
+            await self._submit(logged, request, decided)
+        except NotServing as error:
+            if local.entry is None:  # Else it waits for its turn, or has had it.
+                is_unknown = error.ordered != "nothing"
+                cause = OutcomeUnknown(transaction_id=logged.transaction_id, cause=str(error))
+                self._refuse(backend, refusal_of_error(cause if is_unknown else error))
+        except GroupcertError as error:
+            self._refuse(backend, refusal_of_error(error))
+        finally:
+            self._certifying.discard(local)
+
+    async def _submit(
+        self,
+        logged: LoggedTransaction,
+        request: Request,
+        decided: Callable[[Submission], None],
+    ) -> None:
+        """Orders a transaction, a large one after its rows; returns once it is visible here."""
+        runtime, changes = self._runtime, request.changes
+        limits = runtime.limits()
+        if changes.size <= runtime.config.fragment_bytes:
+            logged = logged._replace(payload=joined(changes.parts))
+            check_size(logged, limits)
+            await runtime.submit((logged,), decided)
+            return
+        check_size(logged, limits)
+        if changes.size > limits.transaction_bytes_max:
+            raise TransactionTooLarge(bytes=changes.size, bytes_max=limits.transaction_bytes_max)
+        release = runtime.held.hold_all([request.version])
+        try:
+            with runtime.uploads.begin(2 * changes.size) as upload:
+                for part in changes.parts:
+                    await upload.add(part)
+                await upload.finish()
+                logged = logged._replace(payload=upload.reference)
+                await submit_uploaded(runtime, [upload], [logged], decided)
+        finally:
+            release()
+
+    def _decided(self, backend: Backend, local: Local, request: Request, outcome: Outcome) -> None:
+        """Takes the verdict, in the step of the event loop in which its entry was appended."""
+        self._certifying.discard(local)
+        changes = request.changes
+        if outcome.verdict is not Verdict.CERTIFIED:
+            item = outcome.conflict.item if outcome.conflict else ITEM
+            row = "the schema" if item == ITEM else changes.name_of(item)
+            self._refuse(backend, refusal_of(outcome_message(b"", outcome, 0), row))
+            return
+        self._note_tables(outcome.version, changes.tables)
+        self._totals.certified += 1
+        self._backends[local] = backend
+        self._order.decided(local, outcome.version)
+        self._news.set()
+
+    async def _is_of_this_server(self, backend: Backend) -> bool:
+        """Returns whether the server has not crashed between the start of this run and that of a
+        backend. One that has crashed may lack its last commits, and takes clients before this run
+        sees that its sessions are gone. A commit there would come before those commits, which
+        nobody would execute again. No backend outlives a crash: one look for each connection is
+        enough.
+        """
+        with suppress(psycopg.OperationalError):  # The next run begins behind what is there.
+            await self._database.check_alive()
+            backend.is_checked = True
+        return backend.is_checked
+
+    def _refuse(self, backend: Backend, refusal: Refusal) -> None:
+        self._totals.refused[refusal.sqlstate] += 1
+        backend.refuse(refusal)
+
+    async def _take_turns(self) -> None:
+        """Does what has its turn, again and again."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while step := self._order.next_step():
+                if isinstance(step, Grant):
+                    self._answer(step)
+                    self._granted.set()
+                else:
+                    await self._execute(step)
+            self._note_visible(self._done_version)  # View changes have no turn.
+
+    def _answer(self, grant: Grant) -> None:
+        """Lets a backend commit; one that is gone is found by `_confirm`."""
+        local, after = grant
+        assert local.entry is not None, "granted before the verdict"
+        previous = after.transaction_id if after else None
+        # Those behind wait for the first one, so only its time counts for `_end_late`.
+        if len(self._order.granted) == 1:
+            self._moved = time.monotonic()
+        self._backends[local].grant(local.entry, previous)
+
+    async def _execute(self, step: Execute) -> None:
+        """Executes entries; if the backend before them has died, once they have nobody before."""
+        after = step.after.transaction_id if step.after else None
+        self._executing, self._moved = step.entries[0], time.monotonic()
+        for entries in in_turns(step.entries):
+            if change := change_of(entries[0]):
+                await self._until_settled()
+                await self._database.change_schema(change, entries[0], self._make_way)
+            else:
+                batch = await decoded(entries)
+                self._note_tables(entries[-1].version, batch.tables)
+                await self._execute_rows(batch, after)
+            self._note_visible(entries[-1].version)
+        self._executing = None
+        self._totals.committed += len(step.entries)
+
+    def _note_tables(self, version: int, names: Iterable[str]) -> None:
+        """Notes the newest version with rows of tables. TRUNCATE removes rows at its server that
+        its snapshot does not see, and that the group would not delete elsewhere.
+        """
+        for name in names:
+            self._newest[name] = max(self._newest[name], version)
+
+    def _note_visible(self, version: int) -> None:
+        """Notes that all up to a version is visible: commits come in their order."""
+        version = self._done_version = max(version, self._done_version)
+        received, position = self._received, self._position
+        while received and received[0].version <= version:
+            each = received.popleft()
+            self._visible.append(each)
+            # What is read from the log again lies before what the server has noted.
+            position = max(position, each.position)
+            if each.gtid:
+                self._executed.add(each.gtid)
+        if position > self._position:
+            self._position = position
+            self._runtime.on_committed(version, position)
+
+    async def _execute_rows(self, batch: Batch, after: str | None) -> None:
+        """Executes entries in one transaction, or, if that fails, each in its own: those before the
+        one that cannot be executed are.
+
+        Raises:
+            RowsNotExecuted: The first of them cannot be.
+        """
+        try:
+            while not await self._database.execute(batch, after, self._make_way):
+                # `after` has not committed. `_confirm` executes it, and then nothing is before this
+                # batch.
+                await self._until_settled()
+                after = None
+        except (psycopg.Error, KeyError, ValueError) as error:
+            if has_gone(error):
+                raise
+            if len(batch.entries) == 1:
+                raise await self._not_executed(batch.entries[0], error) from error
+            for entry in batch.entries:
+                self._executing = entry
+                await self._execute_rows(await decoded([entry]), after)
+
+    async def _not_executed(self, entry: Entry, error: Exception) -> RowsNotExecuted:
+        await self._database.note_stopped(entry)
+        return RowsNotExecuted(
+            server=self._database.name,
+            gtid=str(entry.gtid),
+            version=entry.version,
+            cause=str(error).strip().replace("\n", " "),
+            row=await self._database.failing_row(entry),
+        )
+
+    async def _until_settled(self) -> None:
+        """Waits until every granted transaction has ended."""
+        while not self._order.is_settled:
+            self._suspected.set()
+            self._settled.clear()
+            await self._settled.wait()
+
+    def _make_way(self, pid: int) -> None:
+        """Has a backend make way that stands in it: one that is certified, and is executed for in
+        its turn. Others at their COMMIT have lost, and are about to be told.
+        """
+        local = self._order.waiting_of(pid)
+        if local is None:
+            return
+        assert local.entry is not None, "waits before the verdict"
+        # It keeps its turn: the group has certified it.
+        local.is_given_up = True
+        self._totals.executed_for_backends += 1
+        self._refuse(self._backends.pop(local), given_up(local.entry))
+
+    async def _confirm(self) -> None:
+        """Notes how granted transactions ended; executes those whose backend died before it could
+        commit.
+        """
+        granted = self._order.granted
+        while True:
+            await self._granted.wait()
+            self._granted.clear()
+            while granted:
+                with suppress(TimeoutError):  # `wait_for` may lose a cancellation before 3.12.
+                    async with asyncio.timeout(CONFIRM_SECONDS):
+                        await self._suspected.wait()
+                self._suspected.clear()
+                await self._confirm_once()
+            self._settled.set()
+
+    async def _confirm_once(self) -> None:
+        asked = [*self._order.granted]
+        ends = await self._database.statuses(
+            [(each.transaction_id, each.entry.version) for each in asked if each.entry]
+        )
+        for local, end in zip(asked, ends, strict=True):
+            # They end in their order: those behind it wait for it in the server.
+            if end == "in progress":
+                break
+            assert local.entry is not None, "granted before the verdict"
+            self._backends.pop(local, None)
+            self._moved = time.monotonic()
+            if end != "committed":
+                # Those behind it are looked at anew: they have waited for a transaction that did
+                # not commit, and the first of them is told so now.
+                await self._execute_for(local)
+                break
+            self._order.committed(local)
+            self._totals.committed += 1
+            self._note_visible(local.entry.version)
+
+    async def _execute_for(self, local: Local) -> None:
+        """Executes a transaction whose backend did not commit it, and answers the next one."""
+        assert local.entry is not None, "granted before the verdict"
+        self._totals.executed_for_backends += 1
+        log.info("executed_for_backend", pid=local.pid, gtid=str(local.entry.gtid))
+        try:
+            await self._database.execute_for(local.entry, self._make_way)
+        except (psycopg.Error, KeyError, ValueError) as error:
+            if has_gone(error):
+                raise
+            raise await self._not_executed(local.entry, error) from error
+        following = self._order.executed_for(local)
+        self._note_visible(local.entry.version)
+        if following is not None:
+            self._answer(Grant(following, None))
+
+    async def _end_late(self) -> None:
+        """Ends backends that have their turn and do not commit: all others wait for them. One that
+        does not even react to that is left to the operator, since to kill it ends every session of
+        the server; others are refused meanwhile, and go to another server.
+        """
+        ended: Local | None = None
+        while True:
+            await asyncio.sleep(LATE_SECONDS)
+            first = self._order.granted[0] if self._order.granted else None
+            seconds = time.monotonic() - self._moved
+            if first is None or seconds < self._database.turn_seconds:
+                self._held_up = ""
+                continue
+            self._held_up = HELD_UP.format(pid=first.pid, seconds=seconds) if first is ended else ""
+            log.warning("backend_is_late", pid=first.pid, seconds=round(seconds, 3))
+            await self._database.end_commit(first.pid, first.transaction_id)
+            ended = first
+
+    async def _fold(self) -> None:
+        while True:
+            await asyncio.sleep(FOLD_SECONDS)
+            # A granted transaction is known by its row until its end is found.
+            first = self._order.granted[0].entry if self._order.granted else None
+            await self._database.fold(first.version if first else self._done_version)
+
+    async def _make_durable(self) -> None:
+        """Notes, again and again, what the server has on disk: the relay queue lets go of it, and
+        the member reports it.
+        """
+        runtime = self._runtime
+        while True:
+            await asyncio.sleep(DURABLE_SECONDS)
+            if not self._visible:
+                continue
+            version, position, count = self._done_version, self._position, len(self._visible)
+            await self._database.flushed()
+            self._durable.extend(each for each in islice(self._visible, count) if each.payload)
+            for _ in range(count):
+                self._visible.popleft()
+            self.durable_position = position
+            batch = runtime.store.batch()
+            removed = runtime.relay_queue.discard(batch, position)
+            drop(batch, names_of(self._forgotten(removed)))
+            runtime.store.write(batch)
+            runtime.flusher.request(version)
+
+    def _forgotten(self, position: int) -> Iterator[bytes]:
+        """Yields the references of large transactions up to a position, which nobody needs."""
+        while self._durable and self._durable[0].position <= position:
+            yield self._durable.popleft().payload
+
+    async def _stand(self) -> None:
+        """Has the server take writes while the member takes transactions."""
+        member, standing = self._runtime.member, self._standing
+        while True:
+            if takes_anything(member) and member.may_write:
+                await standing.serve()
+            elif takes_anything(member):
+                await standing.leave(str(why_not(member, ordered="nothing")))
+            else:
+                why = f"its member is {member.state.name}: {member.reason}"
+                is_new = member.state is MemberState.RECOVERING
+                await standing.leave(why, keeps_reason=is_new)
+            await asyncio.sleep(STANDING_SECONDS)
+
+
+def has_gone(error: Exception) -> bool:
+    """Returns whether the server, or the session, is no longer there, or has no room."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "53", "57", "58"))
