@@ -24,9 +24,9 @@ from groupcert.members.settings.replica import ReplicaConfig
 from groupcert.members.settings.security import SecuritySettings
 from groupcert.members.wire import statuses
 from groupcert.v1.applier_pb2 import GetApplierStatusResponse
-from groupcert.v1.companion_pb2 import CompanionStatus
 from groupcert.v1.error_pb2 import Reason, RetryAdvice
 from groupcert.v1.group_pb2 import GroupStatus
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 from tests.sources import ROOT, Source, tree
 from tests.test_floors import FLOORS
 from tests.test_readmes import READMES, without_blocks
@@ -184,9 +184,9 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
         *("members/services/README.md",),
         lambda: metrics_table(GetApplierStatusResponse()),
     ),
-    "metrics of companions": (
+    "metrics of servers": (
         *("members/postgresql/README.md",),
-        lambda: metrics_table(CompanionStatus()),
+        lambda: metrics_table(PostgresqlStatus()),
     ),
     "advice": ("members/wire/README.md", advice_table),
     "packages": ("members/README.md", packages_table),

@@ -102,7 +102,7 @@ def numbers_of(
     answers: Answers, seconds: float, first_ms: Sequence[float], cpu_seconds: float
 ) -> Numbers:
     """Returns the numbers of one load. `first_ms`: the median of the sessions' first transactions.
-    `cpu_us`: processor time of all servers, members and companions for each commit.
+    `cpu_us`: processor time of all servers and members for each commit.
     """
     latencies = answers.latencies()
     return {

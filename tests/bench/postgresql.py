@@ -19,7 +19,7 @@ from itertools import product
 import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.demo.postgresql_servers import Primary, group_at
 from tests.bench.clients import VALUE_BYTES
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
@@ -97,8 +97,7 @@ class _Systems:
         """Returns the processes that a commit goes through."""
         members = [process.pid for process in self.group.processes.values()]
         servers = [primary.server.pid for primary in self.primaries]
-        companions = [primary.companion.pid for primary in self.primaries]
-        return [self.group.log_server.pid, *members, *servers, *companions]
+        return [self.group.log_server.pid, *members, *servers]
 
     def lag(self) -> int:
         """Returns how many versions the last server is behind what the first member certified."""
@@ -113,8 +112,7 @@ class _Systems:
 @contextmanager
 def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
     with scratch() as folder, ExitStack() as stack:
-        group = stack.enter_context(LocalGroup(folder / "group"))
-        primaries = [Primary(name, at, folder / "servers") for name, at in group.addresses.items()]
+        primaries = [Primary(name, folder / "servers") for name in ("m1", "m2", "m3")]
         for primary in primaries:
             stack.enter_context(primary.server)
             with psycopg.connect(primary.dsn, autocommit=True) as session:
@@ -122,7 +120,7 @@ def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
             with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
                 session.execute(SCHEMA.encode())
             primary.attach(SCHEMA)
-            stack.enter_context(primary.companion)
+        group = stack.enter_context(group_at(primaries, folder / "group"))
         for primary in primaries:
             primary.wait_until_it_commits(WRITE)
         nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()

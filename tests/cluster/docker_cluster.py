@@ -44,7 +44,6 @@ POSTGRESQL_FILE = COMPOSE_FILE.with_name("compose.postgresql.yaml")
 LOG_SERVERS = ("log1", "log2", "log3")
 EVERYBODY = (*MEMBERS, *LOG_SERVERS)
 POSTGRESQL_SERVERS = ("pg1", "pg2", "pg3")
-COMPANIONS = ("companion1", "companion2", "companion3")
 HOST_NUMBERS = dict(
     zip((*EVERYBODY, *POSTGRESQL_SERVERS), (11, 12, 13, 21, 22, 23, 31, 32, 33), strict=True)
 )
@@ -95,7 +94,7 @@ class DockerCluster:
             tls: Everything speaks mutual TLS; `credentials` are a client's.
             mutant: What is wrong with all members, of `tests.cluster.mutants`; nothing by default.
             log: What the log servers are.
-            postgresql: Each member has a PostgreSQL server with a companion.
+            postgresql: Each member has a PostgreSQL server.
         """
         self.folder = folder
         self._lock, number = _take_number()
@@ -149,8 +148,7 @@ class DockerCluster:
     @property
     def names(self) -> tuple[str, ...]:
         """Every container that is to run."""
-        more = (*POSTGRESQL_SERVERS, *COMPANIONS) if self._has_postgresql else ()
-        return (*EVERYBODY, *more)
+        return (*EVERYBODY, *(POSTGRESQL_SERVERS if self._has_postgresql else ()))
 
     def ip(self, name: str) -> str:
         """A container's address, the same for as long as the cluster lives."""

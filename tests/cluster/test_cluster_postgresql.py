@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.cluster.docker_cluster import COMPANIONS, POSTGRESQL_SERVERS, DockerCluster
+from tests.cluster.docker_cluster import MEMBERS, POSTGRESQL_SERVERS, DockerCluster
 
 pytestmark = pytest.mark.slow
 
@@ -76,13 +76,13 @@ def test_who_comes_second_gets_40001(shop: DockerCluster) -> None:
     ):
         for session in (one, other):
             session.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 10")
-        shop.pause("companion2")
+        shop.pause("m2")
         try:
             commit = client.submit(other.commit)
             shop.wait_for("it is at its COMMIT", lambda: query(shop, "pg2", AT_COMMIT))
             one.commit()
         finally:
-            shop.unpause("companion2")
+            shop.unpause("m2")
         with pytest.raises(psycopg.errors.SerializationFailure) as failure:
             commit.result()
     detail = failure.value.diag.message_detail or ""
@@ -99,4 +99,4 @@ def test_a_server_that_was_killed_has_all_rows_again(shop: DockerCluster) -> Non
     shop.start_containers("pg3")
     shop.wait_for("pg3 takes commits", partial(commits, shop, "pg3"))
     assert {(number, 100) for number in range(20, 41)} <= set(rows_when_equal(shop))
-    assert all(shop.state(name) == "running" for name in COMPANIONS)
+    assert all(shop.state(name) == "running" for name in MEMBERS)

@@ -19,7 +19,7 @@ import psycopg
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.client import Client
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.demo.postgresql_servers import Primary, group_at
 from groupcert.members.errors.postgresql_servers import SchemaChangeRefused
 from groupcert.members.postgresql import ddl
 from groupcert.members.postgresql.attachment import attach
@@ -27,6 +27,7 @@ from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
 
 DATABASE = "foreign_programs"
+NAMES = ("m1", "m2", "m3")
 PATTERNS = ("public.*", "test_schema*.*", "foreign_probe.*")
 DDL_SECONDS = 30.0
 SETTLE_SECONDS = 60.0
@@ -50,10 +51,11 @@ FROM unnest(%s::text[]) name WHERE pg_relation_size(name::regclass) > 0"""
 
 
 class ForeignGroup:
-    """Members, servers and companions; one database of each server is attached at a time."""
+    """Servers, of which one database each is attached at a time, and the members for it."""
 
-    def __init__(self, folder: Path, members: LocalGroup, dsns: Sequence[str]) -> None:
-        self.members = members
+    members: LocalGroup
+
+    def __init__(self, folder: Path, dsns: Sequence[str]) -> None:
         self.database = ""
         self.kept_out: dict[str, str] = {}
         """Tables that are each server's own, with the reason."""
@@ -85,7 +87,7 @@ class ForeignGroup:
 
     def spread(self, database: str, *, numbered: bool = False) -> dict[str, str]:
         """Copies a database of the first server to the others, attaches all three and starts their
-        companions; returns the tables that are kept out, with the reason.
+        members; returns the tables that are kept out, with the reason.
         """
         self.database = database
         first, *others = self.dsns
@@ -106,10 +108,11 @@ class ForeignGroup:
         with ThreadPoolExecutor(len(self.dsns)) as pool:
             for kept_out in pool.map(attached, range(1, len(self.dsns) + 1), self.dsns):
                 self.kept_out.update(kept_out)
-        for place, dsn in enumerate(self.dsns):
-            address = self.members.addresses[self.members.names[place]]
-            self._primaries.append(Primary(str(place + 1), address, self._folder, dsn=dsn))
-            self._primaries[-1].companion.start()
+        self._primaries = [
+            Primary(name, self._folder, dsn=dsn) for name, dsn in zip(NAMES, self.dsns, strict=True)
+        ]
+        self.members = group_at(self._primaries, self._folder / "group")
+        self.members.start()
         for primary in self._primaries:
             primary.wait_until_it_commits("UPDATE foreign_probe.probe SET count = count")
         self._look_at_tables()
@@ -139,12 +142,12 @@ class ForeignGroup:
 
     def differences(self) -> list[str]:
         """Returns the attached tables whose rows are not the same everywhere, once every server has
-        executed what the first one has; and companions that have ended.
+        executed what the first one has; and members that have ended.
         """
         ended = [
-            f"companion {each.name}: {each.companion.how_it_ended()}"
+            f"member {each.name}: {each.member.how_it_ended()}"
             for each in self._primaries
-            if not each.companion.is_running
+            if not each.member.is_running
         ]
         if ended:
             return ended
@@ -178,11 +181,11 @@ class ForeignGroup:
         }
 
     def end(self) -> None:
-        """Kills the companions."""
+        """Stops the members."""
         for session in self._sessions:
             session.close()
-        for primary in self._primaries:
-            primary.companion.kill()
+        if self._primaries:
+            self.members.stop()
 
     def _change(self, statements: str, *, attaches: bool, rewrite: bool) -> None:
         dsns = self.dsns
@@ -191,7 +194,7 @@ class ForeignGroup:
             newest = [*pool.map(lambda dsn: ddl.try_at(dsn, change), dsns)]
         ddl.approve_at(dsns, change)
         with Client([*self.members.addresses.values()]) as client:
-            ddl.certify(dsns, client, change, newest[0], seconds=DDL_SECONDS)
+            ddl.certify(dsns, client, change, newest[0])
         missing = ddl.wait_for_servers(dsns, change, seconds=DDL_SECONDS)
         assert not missing, f"not executed: {missing}"
 
@@ -227,14 +230,12 @@ def _counted(values: Sequence[str] | Any) -> dict[str, int]:
 
 @contextmanager
 def foreign_group(folder: Path) -> Iterator[ForeignGroup]:
-    """Starts three members and three servers, nothing attached."""
+    """Starts three servers, nothing attached."""
     with ExitStack() as stack:
-        (folder / "group").mkdir()
-        members = stack.enter_context(LocalGroup(folder / "group"))
         dsns = [
             stack.enter_context(servers.PostgreSqlServer(folder / name, "fsync=off")).dsn
-            for name in members.names
+            for name in NAMES
         ]
-        group = ForeignGroup(folder, members, dsns)
+        group = ForeignGroup(folder, dsns)
         stack.callback(group.end)
         yield group

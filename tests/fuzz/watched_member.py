@@ -94,11 +94,11 @@ def watch() -> None:
     unwatched = serve._serve
 
     @wraps(unwatched)
-    async def watched(config: Any, options: Any) -> int:
+    async def watched(config: Any, options: Any, open_server: Any) -> int:
         path = Path(os.environ[DELAYS_VARIABLE].format(member=config.member))
         beating = asyncio.ensure_future(LoopWatch(path).beat())
         try:
-            return await unwatched(config, options)
+            return await unwatched(config, options, open_server)
         finally:
             beating.cancel()
 

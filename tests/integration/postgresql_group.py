@@ -1,6 +1,7 @@
-"""Three PostgreSQL servers that are primaries of one group, each with its companion."""
+"""Three PostgreSQL servers that keep the rows of a group's members."""
 
 import os
+import platform
 import random
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,13 +12,16 @@ from threading import Event, Thread
 from typing import Any
 
 import psycopg
+from typer.testing import CliRunner
 
+from groupcert.members.commands.cli import app
 from groupcert.members.demo import postgresql_servers
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.demo.postgresql_servers import group_at
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment
 from groupcert.members.postgresql.sequences import Numbering
-from groupcert.members.postgresql.status import ask_companion
+from groupcert.members.postgresql.status import ask_member
 from tests.frozen import frozen
 from tests.integration.waiting import SECONDS_MAX, wait_for
 
@@ -61,6 +65,8 @@ ROWS = (
     "SELECT max(version) FROM groupcert.executed",
 )
 
+RECEIVES = {"x86_64": "45 ", "aarch64": "207 "}[platform.machine()]
+"""The system call recvfrom."""
 SERVERS_MAX = 4
 TRANSACTION_BYTES_MAX = 24 << 20
 """A limit that a test reaches quickly."""
@@ -68,12 +74,11 @@ SETTINGS: Mapping[str, object] = {"transaction_bytes_max": TRANSACTION_BYTES_MAX
 
 
 class Primary(postgresql_servers.Primary):
-    """A server with its companion, which has metrics; clients run again what lost."""
+    """A server of a member, which has metrics; clients run again what lost."""
 
-    def __init__(self, name: str, member: str, folder: Path, *, dsn: str | None = None) -> None:
+    def __init__(self, name: str, folder: Path, *, dsn: str | None = None) -> None:
         self.metrics_address = f"{HOST}:{free_port()}"
-        flags = ("--metrics-address", self.metrics_address)
-        super().__init__(name, member, folder, *flags, dsn=dsn)
+        super().__init__(name, folder, dsn=dsn)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """Runs a statement in a transaction of its own, again after each conflict; its rows."""
@@ -85,6 +90,17 @@ class Primary(postgresql_servers.Primary):
             ):
                 cursor = session.execute(statement.encode())
                 return cursor.fetchall() if cursor.description else []
+
+    def start_member(self, group: LocalGroup, **settings: object) -> None:
+        """Starts a member for it that joins a running group."""
+        self.group = group
+        group.addresses.setdefault(self.name, f"{HOST}:{free_port()}")
+        group.start_member(self.name, {"postgresql": self.dsn, **settings})
+
+    def end_member(self) -> None:
+        """Stops that member, if it runs."""
+        if hasattr(self, "group") and self.name in self.group.processes:
+            self.group.stop_member(self.name)
 
     def state(self) -> list[list[tuple[Any, ...]]]:
         """All rows, and the newest version."""
@@ -99,7 +115,7 @@ class Primary(postgresql_servers.Primary):
 
 
 class PostgresqlGroup:
-    """Three primaries, and the members behind them."""
+    """Three servers, and their members."""
 
     def __init__(
         self, group: LocalGroup, primaries: Sequence[Primary], attachments: Sequence[Attachment]
@@ -126,22 +142,21 @@ class PostgresqlGroup:
 
 @contextmanager
 def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
-    """Starts three members, three servers and three companions; all take commits."""
+    """Starts three servers and three members; all take commits."""
     with ExitStack() as stack:
         (folder / "group").mkdir()
-        group = stack.enter_context(LocalGroup(folder / "group", settings=SETTINGS))
         primaries, attachments = [], []
-        for offset, (name, address) in enumerate(group.addresses.items(), 1):
-            primary = Primary(name, address, folder)
+        for offset, name in enumerate(("m1", "m2", "m3"), 1):
+            primary = Primary(name, folder)
             stack.enter_context(primary.server)
             numbering = Numbering(offset, SERVERS_MAX)
             attachments.append(primary.attach(SCHEMA, numbering=numbering))
             primaries.append(primary)
+        metrics = {each.name: {"metrics_address": each.metrics_address} for each in primaries}
+        group = group_at(primaries, folder / "group", settings=SETTINGS, own_settings=metrics)
+        stack.enter_context(group)
         for primary in primaries:
-            primary.companion.start()
-            stack.callback(primary.companion.kill)
-        for primary in primaries:
-            wait_for("the companion serves", primary.takes_commits)
+            wait_for("the member serves it", primary.takes_commits)
         yield PostgresqlGroup(group, primaries, attachments)
 
 
@@ -240,14 +255,28 @@ class Commit(Thread):
         return self.failure
 
 
+def group_verb(verb: str, primary: Primary, *flags: str) -> bool:
+    """Has an operator act on a server's member; returns whether that was done."""
+    return CliRunner().invoke(app, ["group", verb, primary.address, *flags]).exit_code == 0
+
+
 def balances(group: PostgresqlGroup) -> dict[int, int]:
     """Returns the balances by account, once all servers have the same rows."""
     return {row[0]: row[1] for row in group.settle()[0]}
 
 
-def waits_for_verdict(primary: Primary) -> bool:
-    """Whether a backend at its COMMIT has asked, and its companion waits for the member."""
-    return ask_companion(primary.dsn).certifying_transactions == 1
+def has_asked(primary: Primary) -> "psycopg.Connection[Any]":
+    """Returns a session that has committed before: its backend and the member know each other."""
+    session = primary.connect()
+    session.execute("UPDATE accounts SET balance = balance WHERE id = 40")
+    session.commit()
+    wait_for("that is seen", lambda: not ask_member(primary.dsn).granted_transactions)
+    return session
+
+
+def waits_for_verdict(commit: Commit) -> bool:
+    """Whether a backend at its COMMIT has asked its member, and reads the answer."""
+    return Path(f"/proc/{commit.pid}/syscall").read_text().startswith(RECEIVES)
 
 
 def conflict_of(
@@ -259,8 +288,7 @@ def conflict_of(
     with group.member_stopped(1):
         one.commit()
         commit = Commit(other)
-        second = group.primaries[1]
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(second))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(commit))
     failure = commit.ended()
     assert failure is not None
     return failure

@@ -22,10 +22,11 @@ from typer.testing import CliRunner
 
 from groupcert.certifier.errors import NotServing
 from groupcert.members.commands.cli import app
+from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.sequences import Numbering
-from groupcert.members.postgresql.status import ask_companion
-from groupcert.v1.companion_pb2 import CompanionStatus
+from groupcert.members.postgresql.status import ask_member
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 from tests.integration.postgresql_group import (
     SERVERS_MAX,
     Commit,
@@ -33,6 +34,8 @@ from tests.integration.postgresql_group import (
     balances,
     conflict_of,
     continue_process,
+    group_verb,
+    has_asked,
     incremented,
     stop_process,
     waits_for_verdict,
@@ -66,7 +69,7 @@ def test_a_conflict_says_who_was_first(servers3: PostgresqlGroup) -> None:
 def test_a_commit_that_is_cancelled_before_it_has_asked_runs_again(
     servers3: PostgresqlGroup,
 ) -> None:
-    """As by a companion that looked for who stands in its way just before that COMMIT began."""
+    """As by a member that looked for who stands in its way just before that COMMIT began."""
     first, *_ = servers3.primaries
     before = balances(servers3)[8]
     with closing(first.connect()) as session, closing(first.connect()) as locker:
@@ -439,17 +442,17 @@ def test_a_backend_that_dies_after_the_verdict_loses_nothing(
     servers3: PostgresqlGroup, stack: ExitStack, how: str
 ) -> None:
     first, second, _ = servers3.primaries
-    session = stack.enter_context(closing(first.connect()))
+    session = stack.enter_context(closing(has_asked(first)))
     session.execute("UPDATE accounts SET balance = 7000 WHERE id = 21")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(commit))
         stop_process(commit.pid)
     query = "SELECT balance FROM accounts WHERE id = 21"
     wait_for("it is certified", lambda: second.query(query) == [(7000,)])
     if how == "killed":
         os.kill(commit.pid, signal.SIGKILL)  # The whole server recovers from its own log.
-    elif how == "terminated":  # One that stays stopped is ended by the companion.
+    elif how == "terminated":  # One that stays stopped is ended by the member.
         first.query(f"SELECT pg_terminate_backend({commit.pid})")
         continue_process(commit.pid)
     assert commit.ended() is not None
@@ -474,7 +477,7 @@ def test_a_child_that_waits_for_its_turn_is_not_given_up_for_a_change_of_its_par
     try:
         second.query("UPDATE accounts SET balance = 3000 WHERE id IN (31, 32)")
         commit = Commit(session)
-        wait_for("it is certified", lambda: ask_companion(first.dsn).waiting_transactions == 1)
+        wait_for("it is certified", lambda: ask_member(first.dsn).waiting_transactions == 1)
     finally:
         continue_process(applier)
     assert commit.ended() is None
@@ -492,26 +495,26 @@ def test_rows_that_swap_a_unique_value_are_swapped_everywhere(servers3: Postgres
     assert (emails[33], emails[34]) == ("at 34", "at 33")
 
 
-def test_a_companion_that_is_killed_goes_on_where_it_was(
+def test_a_member_that_is_killed_goes_on_where_it_was(
     servers3: PostgresqlGroup, stack: ExitStack
 ) -> None:
     first, _, third = servers3.primaries
-    session = stack.enter_context(closing(first.connect()))
+    session = stack.enter_context(closing(has_asked(first)))
     session.execute("UPDATE accounts SET balance = 8000 WHERE id = 22")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
-        first.companion.kill()
-        with pytest.raises(NotServing, match="without a companion"):
-            ask_companion(first.dsn)
-        failure = commit.ended()
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(commit))
+        first.member.kill()
+    with pytest.raises(NotServing, match="without a member"):
+        ask_member(first.dsn)
+    failure = commit.ended()
     assert failure is not None and failure.sqlstate == "08007"
-    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="companion"):
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="member"):
         first.query("UPDATE accounts SET balance = 0 WHERE id = 22")
     for number in range(5):
         third.query(f"UPDATE accounts SET balance = {number} WHERE id = 23")
-    first.companion.start()
-    wait_for("the companion serves", first.takes_commits)
+    first.member.start()
+    wait_for("the member serves", first.takes_commits)
     found = balances(servers3)
     assert found[23] == 4
     assert found[22] in (100, 8000)  # Nobody could tell; it is the same everywhere.
@@ -521,15 +524,15 @@ def test_status_and_metrics_say_whose_transaction_holds_up_the_order(
     servers3: PostgresqlGroup, stack: ExitStack
 ) -> None:
     first = servers3.primaries[0]
-    session = stack.enter_context(closing(first.connect()))
+    session = stack.enter_context(closing(has_asked(first)))
     session.execute("UPDATE accounts SET balance = 9000 WHERE id = 27")
     with servers3.member_stopped(0):
         commit = Commit(session)
-        wait_for("it waits for its verdict", lambda: waits_for_verdict(first))
+        wait_for("it waits for its verdict", lambda: waits_for_verdict(commit))
         stop_process(commit.pid)
 
-    def held_up() -> CompanionStatus | None:
-        status = ask_companion(first.dsn)
+    def held_up() -> PostgresqlStatus | None:
+        status = ask_member(first.dsn)
         is_held = status.waits_for.startswith(f"backend {commit.pid}, which commits ")
         return status if is_held else None
 
@@ -597,7 +600,7 @@ def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
     before = stack.enter_context(closing(first.connect()))
     before.execute("SET lock_timeout TO 0; COMMIT")
     settings = _description(first.dsn)
-    servers3.group.kill("m1")
+    assert group_verb("leave", first)
     wait_for(
         "it is read-only", lambda: first.query("SHOW default_transaction_read_only")[0] == ("on",)
     )
@@ -606,10 +609,10 @@ def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
         meanwhile.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
     meanwhile.rollback()
     before.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
-    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="is UNREACHABLE"):
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="its member is LEFT"):
         before.commit()
     second.query("UPDATE accounts SET balance = 1 WHERE id = 27")
-    servers3.group.start_member("m1")
+    assert group_verb("rejoin", first)
     wait_for("the server takes commits", first.takes_commits)
     wait_for("it ends sessions that would stay read-only", lambda: _has_ended(meanwhile))
     assert balances(servers3)[27] == 1
@@ -617,37 +620,40 @@ def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
     assert _description(first.dsn) == settings
 
 
-def test_a_companion_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
+def test_a_member_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
     *_, last = servers3.primaries
     with closing(last.connect()) as session:
         session.execute("SELECT 1")
         session.commit()
-        assert last.companion.stop() == 0
+        assert last.member.stop() == 0
         session.execute("UPDATE accounts SET balance = 0 WHERE id = 28")
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="was stopped"):
             session.commit()
     assert last.query(READ_ONLY) == [("on",)]
-    last.companion.start()
+    last.member.start()
     wait_for("the server takes commits", last.takes_commits)
 
 
-def test_a_second_companion_ends(servers3: PostgresqlGroup) -> None:
+def test_a_second_member_of_a_server_ends(servers3: PostgresqlGroup, tmp_path: Path) -> None:
     first = servers3.primaries[0]
+    settings = {
+        "group": "local",
+        "member": "m4",
+        "address": f"{HOST}:{free_port()}",
+        "data_folder": str(tmp_path),
+        "log_servers": [servers3.group.log_server.address],
+        "postgresql": first.dsn,
+    }
+    config = tmp_path / "m4.toml"
+    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
     done = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "groupcert"),
-            "postgresql",
-            "--dsn",
-            first.dsn,
-            "--member",
-            first.member,
-        ],
+        [str(Path(sys.executable).parent / "groupcert"), "member", "--config", str(config)],
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,
     )
     assert done.returncode == 2
-    assert "another companion serves it" in done.stderr
+    assert "another member serves it" in done.stderr
     assert first.takes_commits()
 
 

@@ -17,7 +17,7 @@ CRASHES = 5
 def test_commits_that_a_crash_has_lost_are_there_again_before_others(
     servers3: PostgresqlGroup,
 ) -> None:
-    """The server takes clients again before its companion has seen that it crashed."""
+    """The server takes clients again before its member has seen that it crashed."""
     first, *_ = servers3.primaries
     for balance in range(CRASHES):
         with closing(first.connect()) as victim:

@@ -1,7 +1,7 @@
 """Who gets into a group of PostgreSQL servers: neither other users of the machine, nor copies of a
 server's database.
 
-Aim: rows reach nobody but the companion, no server commits at the word of somebody else, and what
+Aim: rows reach nobody but the member, no server commits at the word of somebody else, and what
 is committed in a backup that was restored beside its server does not reach the others.
 """
 
@@ -19,10 +19,12 @@ import psycopg
 import pytest
 from psycopg import conninfo
 
+from groupcert.certifier.gtid import Gtid
 from groupcert.members.host.postgresql_server import postgresql_program
 from groupcert.members.postgresql.attachment import attach, detach
+from groupcert.members.postgresql.backend_socket import BackendSocket
 from groupcert.members.postgresql.backends import Backend, BackendServer, Request
-from groupcert.members.postgresql.companion_socket import CompanionSocket
+from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
 from tests.integration.postgresql_group import SERVERS_MAX, PostgresqlGroup, Primary
@@ -45,17 +47,17 @@ LISTENER = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).listen();
 
 
 @contextmanager
-def without_companion(primary: Primary) -> Iterator[CompanionSocket]:
-    """Stops a companion for the block; yields where it was, with another token."""
-    primary.companion.kill()
+def without_member(primary: Primary) -> Iterator[BackendSocket]:
+    """Kills a member for the block; yields where it was, with another token."""
+    primary.member.kill()
     with psycopg.connect(primary.dsn) as session:
         ((path, uid),) = session.execute(
             "SELECT socket_path, uid FROM groupcert.settings, groupcert.prepare_socket(socket_path)"
         ).fetchall()
     try:
-        yield CompanionSocket(Path(path), "another token", uid)
+        yield BackendSocket(Path(path), "another token", uid)
     finally:
-        primary.companion.start()
+        primary.member.start()
         wait_for("it takes commits", primary.takes_commits)
 
 
@@ -70,9 +72,9 @@ def beside(servers3: PostgresqlGroup, tmp_path: Path) -> Iterator[Primary]:
         dsn = conninfo.make_conninfo(first.dsn, dbname="beside")
         subprocess.run(["pg_dump", "-Fc", "-f", str(dump), "-d", first.dsn], check=True)
         subprocess.run(["pg_restore", "-d", dsn, str(dump)], check=True)
-        primary = Primary("beside", first.member, tmp_path, dsn=dsn)
+        primary = Primary("beside", tmp_path, dsn=dsn)
         yield primary
-        primary.companion.kill()
+        primary.end_member()
         session.execute("DROP DATABASE beside WITH (FORCE)")
 
 
@@ -102,7 +104,7 @@ def test_another_user_of_the_machine_neither_reaches_nor_takes_the_socket(
         said.append(done.stdout.split("\n")[:-1])
 
     intrude()
-    with without_companion(first):
+    with without_member(first):
         intrude()
     assert said == [["connect was refused", "bind was refused"]] * 2
 
@@ -114,15 +116,15 @@ def test_who_listens_there_without_the_token_gets_no_row(servers3: PostgresqlGro
 
     async def take(backend: Backend, request: Request) -> None:
         requests.append(request)
-        backend.grant(4_000, "a", 1, None)
+        backend.grant(Entry(4_000, Gtid("a", 1), ()), None)
 
-    async def listen(impostor: CompanionSocket) -> psycopg.Error:
+    async def listen(impostor: BackendSocket) -> psycopg.Error:
         async with BackendServer(impostor, take, lambda: None, dict):
             return await asyncio.to_thread(refusal_of, first.dsn)
 
-    with without_companion(first) as impostor:
+    with without_member(first) as impostor:
         failure = asyncio.run(listen(impostor))
-    assert "cannot prove that it is the companion" in str(failure.diag.message_detail)
+    assert "cannot prove that it is the member" in str(failure.diag.message_detail)
     assert not requests
     assert servers3.settle()[0] == before[0]
 
@@ -131,13 +133,13 @@ def test_who_listens_there_without_the_token_gets_no_row(servers3: PostgresqlGro
 def test_who_listens_there_of_another_account_is_told_nothing(servers3: PostgresqlGroup) -> None:
     first = servers3.primaries[0]
     as_nobody = ["setpriv", "--reuid=nobody", "--clear-groups", sys.executable, "-c", LISTENER]
-    with without_companion(first) as impostor, impostor.bind() as bound:
+    with without_member(first) as impostor, impostor.bind() as bound:
         handed = [*as_nobody, str(bound.fileno())]
         with subprocess.Popen(handed, pass_fds=[bound.fileno()], stdin=subprocess.PIPE) as listener:
             wait_for("it listens", lambda: bound.getsockopt(SOL_SOCKET, SO_ACCEPTCONN))
             failure = refusal_of(first.dsn)
             listener.communicate()
-    assert "has uid 65534, and is no companion" in str(failure.diag.message_detail)
+    assert "has uid 65534, and is no member" in str(failure.diag.message_detail)
 
 
 def test_a_dump_that_is_restored_beside_its_server_writes_nowhere_else(
@@ -147,9 +149,9 @@ def test_a_dump_that_is_restored_beside_its_server_writes_nowhere_else(
     failure = refusal_of(beside.dsn)
     assert COPY in str(failure.diag.message_primary)
     assert "groupcert postgresql detach --dsn" in str(failure.diag.message_hint)
-    beside.companion.start()
-    assert beside.companion.wait(SECONDS_MAX) == 2
-    said = beside.companion.log.read_text()
+    beside.start_member(servers3.group)
+    assert beside.member.wait(SECONDS_MAX) == 2
+    said = beside.member.log.read_text()
     assert COPY in said and "detach" in said and "Traceback" not in said
     detach(beside.dsn)
     with psycopg.connect(beside.dsn) as session:
@@ -165,7 +167,7 @@ def test_a_dump_that_is_restored_and_attached_goes_on_as_a_server(
     first = servers3.primaries[0]
     first.query("UPDATE accounts SET balance = balance + 1 WHERE id = 38")
     assert attach(beside.dsn, ["public.*"], numbering=Numbering(4, SERVERS_MAX)).is_moved
-    beside.companion.start()
+    beside.start_member(servers3.group)
     wait_for("it takes commits", beside.takes_commits)
     beside.query("UPDATE accounts SET balance = balance + 1 WHERE id = 38")
     servers3.settle(beside)
@@ -184,14 +186,14 @@ def test_a_base_backup_at_another_place_is_refused_until_that_is_noted(
             shutil.chown(path, "postgres", "postgres")
     with ExitStack() as stack:
         server = stack.enter_context(servers.PostgreSqlServer(data.parent))
-        restored = Primary("restored", first.member, tmp_path, dsn=server.dsn)
-        stack.callback(restored.companion.kill)
+        restored = Primary("restored", tmp_path, dsn=server.dsn)
+        stack.callback(restored.end_member)
         assert COPY in str(refusal_of(restored.dsn))
-        restored.companion.start()
-        assert restored.companion.wait(SECONDS_MAX) == 2
-        assert COPY in restored.companion.log.read_text()
+        restored.start_member(servers3.group)
+        assert restored.member.wait(SECONDS_MAX) == 2
+        assert COPY in restored.member.log.read_text()
         assert servers3.settle() == before
         assert attach(restored.dsn, ["public.*"], numbering=Numbering(4, SERVERS_MAX)).is_moved
-        restored.companion.start()
+        restored.start_member(servers3.group)
         wait_for("it takes commits", restored.takes_commits)
         servers3.settle(restored)

@@ -53,7 +53,7 @@ BEGIN
         'ALTER ROLE {owner} SUPERUSER', 'GRANT groupcert_applier TO {owner}',
         'UPDATE public.vault SET note = ''stolen''', 'DELETE FROM groupcert.executed',
         'SELECT groupcert."put public.vault"(''[{{"id": 1, "note": "stolen"}}]'', NULL)',
-        'SELECT groupcert.note_executed(ARRAY[99], ARRAY[''x''], ARRAY[99])',
+        'SELECT groupcert.note_executed(ARRAY[99], ARRAY[''x''], ARRAY[99], ARRAY[99])',
         'CREATE OR REPLACE FUNCTION groupcert."put mine.checked"(rows json, deleted json)'
         ' RETURNS void LANGUAGE sql AS ''SELECT NULL''',
         'ALTER FUNCTION groupcert."put mine.checked"(json, json) RESET ALL'

@@ -1,4 +1,4 @@
-"""The companion's sessions at a server: what is executed behind a backend that has its turn."""
+"""The member's sessions at a server: what is executed behind a backend that has its turn."""
 
 import asyncio
 import json

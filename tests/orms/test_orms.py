@@ -17,8 +17,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.demo.postgresql_servers import Primary, group_at
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
@@ -62,15 +61,14 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Primary]]:
     folder = tmp_path_factory.mktemp("shops")
     (folder / "group").mkdir()
     with servers.where_installed(), ExitStack() as stack:
-        members = stack.enter_context(LocalGroup(folder / "group", members=2))
-        primaries = [Primary(name, at, folder) for name, at in members.addresses.items()]
+        primaries = [Primary(name, folder) for name in ("m1", "m2")]
         for offset, primary in enumerate(primaries, 1):
             stack.enter_context(primary.server)
             sqlalchemy_shop.create(primary.dsn)
             with django_shop(primary.dsn, "create") as making:
                 end_of(making)
             attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
-            stack.enter_context(primary.companion)
+        stack.enter_context(group_at(primaries, folder / "group"))
         for primary in primaries:
             primary.wait_until_it_commits(PROBE)
         yield primaries

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary
+from groupcert.members.demo.postgresql_servers import Primary, group_at
 from groupcert.members.host.servers import NotReady
 from tests.integration.waiting import wait_for
 
@@ -33,15 +33,14 @@ SCHEMA = "CREATE TABLE probes (id int PRIMARY KEY); INSERT INTO probes VALUES (1
 
 
 class Group:
-    """Members, and one PostgreSQL server with its companion at each."""
+    """Members, and the PostgreSQL server of each."""
 
-    def __init__(self, members: LocalGroup, starter: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, members: LocalGroup, primaries: Sequence[Primary], starter: ThreadPoolExecutor
+    ) -> None:
         """`starter` ends after the servers: a server ends with the thread that started it."""
         self.members = members
-        self.primaries = [
-            Primary(name, address, members.folder.parent)
-            for name, address in members.addresses.items()
-        ]
+        self.primaries = primaries
         self._starter = starter
         self._members_lock = threading.Lock()
         self._refusals: dict[int, psycopg.Error] = {}
@@ -73,11 +72,6 @@ class Group:
         self.primaries[place].server.stop()
         self.start_server(place)
 
-    def restart_companion(self, place: int) -> None:
-        """Kills a companion and starts it again."""
-        self.primaries[place].companion.kill()
-        self.primaries[place].companion.start()
-
     def restart_member(self, place: int) -> None:
         """Kills a member and starts it again; one of them is away at a time."""
         name = self.members.names[place]
@@ -97,7 +91,7 @@ class Group:
 
     @contextmanager
     def explaining(self, place: int) -> Iterator[None]:
-        """Adds to a failed assertion what server, companion and member of a place told last."""
+        """Adds to a failed assertion what server and member of a place told last."""
         try:
             yield
         except AssertionError as error:
@@ -110,17 +104,16 @@ class Group:
         yield f"{datetime.now(UTC)}, server and member {name}:"
         if refusal := self._refusals.get(place):
             yield f"the last transaction that was tried: {refusal.sqlstate} {refusal}"
-        companion, member = primary.companion, self.members.processes.get(name)
-        for kind, process in (("companion", companion), ("member", member)):
-            runs = process is not None and process.is_running
-            yield f"its {kind} {'runs' if runs else 'does not run'}"
+        member = self.members.processes.get(name)
+        runs = member is not None and member.is_running
+        yield f"its member {'runs' if runs else 'does not run'}"
         try:
             for look in LOOKS:
                 yield from map(str, primary.query(look))
         except psycopg.Error as error:
             yield f"the server does not answer: {error}"
         folder = self.members.folder.parent
-        logs = (f"companion-{name}.log", f"group/{name}.log", f"postgresql-{name}/postgresql.log")
+        logs = (f"group/{name}.log", f"postgresql-{name}/postgresql.log")
         for log in logs:
             lines = (folder / log).read_text(errors="replace").splitlines()[-LINES:]
             yield "\n".join((f"{log} ends with:", *(line[:CHARACTERS] for line in lines)))
@@ -131,9 +124,11 @@ def running_group(folder: Path, schema: str) -> Iterator[Group]:
     """Starts a group over the tables of a schema; all servers take commits."""
     with ExitStack() as stack:
         (folder / "group").mkdir()
-        members = stack.enter_context(LocalGroup(folder / "group"))
-        places = range(len(members.addresses))
-        group = Group(members, stack.enter_context(ThreadPoolExecutor(len(places))))
+        primaries = [Primary(name, folder) for name in ("m1", "m2", "m3")]
+        members = group_at(primaries, folder / "group")
+        places = range(len(primaries))
+        starter = stack.enter_context(ThreadPoolExecutor(len(places)))
+        group = Group(members, primaries, starter)
 
         def make(place: int) -> None:
             group.start_server(place)
@@ -141,11 +136,9 @@ def running_group(folder: Path, schema: str) -> Iterator[Group]:
 
         for primary in group.primaries:
             stack.callback(primary.server.stop)
-            stack.callback(primary.companion.kill)
         with ThreadPoolExecutor(len(places)) as pool:
             list(pool.map(make, places))
-        for primary in group.primaries:
-            primary.companion.start()
+        stack.enter_context(members)
         for place in range(len(group.primaries)):
             wait_for("the server takes commits", partial(group.takes_commits, place))
         yield group

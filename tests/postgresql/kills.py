@@ -38,8 +38,7 @@ class Kills(AtWork):
         self._kinds: Mapping[str, Callable[[int], None]] = {
             "session ended": self._end_session,
             "backend killed": self._kill_backend,
-            "companion killed": group.restart_companion,
-            "companion's session ended": self._end_companion_session,
+            "member's session ended": self._end_member_session,
             "server stopped at once": lambda place: group.restart_server(place, signal.SIGQUIT),
             "server killed": lambda place: group.restart_server(place, signal.SIGKILL),
             "member killed": group.restart_member,
@@ -71,7 +70,7 @@ class Kills(AtWork):
     def _end_session(self, place: int) -> None:
         self._end(place, self._pid(place, "NOT LIKE"))
 
-    def _end_companion_session(self, place: int) -> None:
+    def _end_member_session(self, place: int) -> None:
         self._end(place, self._pid(place, "LIKE"))
 
     def _end(self, place: int, pid: int) -> None:

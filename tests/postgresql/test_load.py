@@ -1,4 +1,4 @@
-"""A short run of the load under kills; `make nightly` has a long one, and wrong companions."""
+"""A short run of the load under kills; `make nightly` has a long one, and wrong members."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def check(folder: Path, *, mutant: str = "") -> tuple[int, str]:
-    """Runs the command, on companions that are a mutant if it is named."""
+    """Runs the command, on members that are a mutant if it is named."""
     with servers.where_installed():
         servers.postgresql_program("pgbench")
     environment = environment_of("tests.postgresql.mutants", mutant) if mutant else {}
@@ -30,7 +30,7 @@ def test_nothing_is_lost_or_doubled_while_processes_are_killed(tmp_path: Path) -
 
 
 @pytest.mark.nightly
-def test_updates_that_a_wrong_companion_loses_are_found(tmp_path: Path) -> None:
+def test_updates_that_a_wrong_member_loses_are_found(tmp_path: Path) -> None:
     code, text = check(tmp_path, mutant="with-the-newest-snapshot")
     assert code == 1, text
     assert re.search("lost-append|incompatible-order|lost-update", text), text

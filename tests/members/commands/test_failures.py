@@ -37,7 +37,7 @@ def test_the_help_of_every_verb_ends_with_an_example_that_can_be_given(
     assert verb.make_context(words[-1], given[len(words) :]).params
 
 
-PROCESSES = {("member",), ("replica",), ("postgresql",)}
+PROCESSES = {("member",), ("replica",)}
 """They run until they are stopped: what they tell is their log."""
 
 

@@ -59,7 +59,7 @@ class Bank(Primary):
     """A database with the bank's tables, in a server that others use as well."""
 
     def __init__(self, name: str, dsn: str) -> None:
-        super().__init__(name, "", Path(), dsn=dsn)
+        super().__init__(name, Path(), dsn=dsn)
         self.query(SCHEMA)
         self.move(FIRST)
 

@@ -1,4 +1,4 @@
-"""The companion's socket: nobody who has connected waits for one that has ended, and nobody is
+"""The member's socket: nobody who has connected waits for one that has ended, and nobody is
 served who cannot prove to know the token.
 """
 
@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from groupcert.certifier.gtid import Gtid
+from groupcert.members.postgresql.backend_socket import BackendSocket, short
 from groupcert.members.postgresql.backends import Backend, BackendServer, Request
-from groupcert.members.postgresql.companion_socket import CompanionSocket, short
+from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.handshake import (
     ASKER,
     Nonces,
@@ -41,14 +43,14 @@ def server_at(
     lost: Callable[[], None] = lambda: None,
     account: int | None = None,
 ) -> BackendServer:
-    """Returns a companion's server, of this account; by default it answers no transaction."""
+    """Returns a member's server, of this account; by default it answers no transaction."""
     uid = os.geteuid() if account is None else account
     describe: Callable[[], object] = partial(dict, version=7)
-    return BackendServer(CompanionSocket(path, TOKEN, uid), serve or never, lost, describe)
+    return BackendServer(BackendSocket(path, TOKEN, uid), serve or never, lost, describe)
 
 
 def question(client: socket.socket, token: str, message: object) -> object:
-    """Asks a companion one thing; its answer."""
+    """Asks a member one thing; its answer."""
     with client.makefile("rb") as answers:
         return ask(client, answers, token, message)
 
@@ -68,7 +70,7 @@ async def end_of(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("turns", range(TURNS_MAX + 1))
-def test_a_backend_that_connects_while_the_companion_ends_is_hung_up_on(
+def test_a_backend_that_connects_while_the_member_ends_is_hung_up_on(
     tmp_path: Path, turns: int
 ) -> None:
     path = tmp_path / "socket"
@@ -81,7 +83,7 @@ def test_a_backend_that_connects_while_the_companion_ends_is_hung_up_on(
                 for _ in range(turns):
                     await asyncio.sleep(0)
             while await end_of(client):
-                pass  # The companion's nonce.
+                pass  # The member's nonce.
             return True
 
     assert uvloop.run(connect_and_end())
@@ -105,7 +107,7 @@ def test_who_proves_to_know_the_token_is_answered(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_companion_that_cannot_prove_itself_is_told_nothing(tmp_path: Path) -> None:
+def test_a_member_that_cannot_prove_itself_is_told_nothing(tmp_path: Path) -> None:
     path = tmp_path / "socket"
 
     async def connect() -> None:
@@ -120,7 +122,7 @@ def test_a_companion_that_cannot_prove_itself_is_told_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_sent_back", [False, True])
 def test_who_asks_without_the_token_is_hung_up_on(tmp_path: Path, is_sent_back: bool) -> None:
-    """Even if it sends the companion's own proof back."""
+    """Even if it sends the member's own proof back."""
     path = tmp_path / "socket"
 
     async def connect() -> bytes:
@@ -133,7 +135,7 @@ def test_who_asks_without_the_token_is_hung_up_on(tmp_path: Path, is_sent_back: 
 
 
 def intrude(client: socket.socket, is_sent_back: bool) -> bytes:
-    """Asks without the token; returns what comes after the companion's proof."""
+    """Asks without the token; returns what comes after the member's proof."""
     client.sendall(framed({"nonce": "1"}))
     with client.makefile("rb") as answers:
         answer = json.loads(answers.read(int.from_bytes(answers.read(4))))
@@ -170,10 +172,10 @@ def test_another_account_is_hung_up_on(tmp_path: Path) -> None:
         path.parent.rmdir()
 
 
-def test_one_companion_at_a_time_has_the_lock(tmp_path: Path) -> None:
+def test_one_member_at_a_time_has_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     (tmp_path / "socket.lock").touch()
-    one, other = (CompanionSocket(path, TOKEN, os.geteuid()) for _ in range(2))
+    one, other = (BackendSocket(path, TOKEN, os.geteuid()) for _ in range(2))
     assert one.lock() and not other.lock()
     one.close()
     assert other.lock()
@@ -181,10 +183,10 @@ def test_one_companion_at_a_time_has_the_lock(tmp_path: Path) -> None:
 
 
 def test_no_folder_of_another_account_is_used(tmp_path: Path) -> None:
-    """As root the companion would replace files that are none of the server's."""
+    """As root the member would replace files that are none of the server's."""
     (tmp_path / "socket.lock").touch()
     with pytest.raises(PermissionError, match="is owned by uid"):
-        CompanionSocket(tmp_path / "socket", TOKEN, os.geteuid() + 1).lock()
+        BackendSocket(tmp_path / "socket", TOKEN, os.geteuid() + 1).lock()
 
 
 def test_nothing_but_a_socket_is_replaced(tmp_path: Path) -> None:
@@ -192,7 +194,7 @@ def test_nothing_but_a_socket_is_replaced(tmp_path: Path) -> None:
     path.write_text("a file")
     (tmp_path / "socket.lock").touch()
     with pytest.raises(FileExistsError, match="something else"):
-        CompanionSocket(path, TOKEN, os.geteuid()).lock()
+        BackendSocket(path, TOKEN, os.geteuid()).lock()
     assert path.read_text() == "a file"
 
 
@@ -215,7 +217,7 @@ def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
                 with suppress(ConnectionError):
                     await asking
             await lost.wait()
-            waiting[0].grant(1, "source", 1, None)
+            waiting[0].grant(Entry(1, Gtid("source", 1), (), 7), None)
         return waiting
 
     assert len(uvloop.run(die_and_answer())) == 1

@@ -1,7 +1,7 @@
-"""Which database was attached, and where its companion's socket is.
+"""Which database was attached, and where its member's socket is.
 
 Aim: nobody but the server's account and root has to do with the socket, no other role of the server
-keeps a companion from starting, and a copy of a database has nothing to do with the group.
+keeps a member from starting, and a copy of a database has nothing to do with the group.
 """
 
 import os
@@ -16,9 +16,9 @@ from psycopg import conninfo
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.postgresql.attachment import attach, detach
-from groupcert.members.postgresql.companion_socket import CompanionSocket
+from groupcert.members.postgresql.backend_socket import BackendSocket
 from groupcert.members.postgresql.database import Database
-from groupcert.members.postgresql.status import ask_companion
+from groupcert.members.postgresql.status import ask_member
 
 SETTINGS = "SELECT socket_path, token, database_oid::bigint FROM groupcert.settings"
 COPY = "is a copy of an attached one: .*; to make it a database like others: .* detach"
@@ -52,7 +52,7 @@ def ask(dsn: str, query: str) -> tuple[object, ...]:
 
 
 def path_of(dsn: str) -> Path:
-    """Where a database's companion listens."""
+    """Where a database's member listens."""
     return Path(str(ask(dsn, SETTINGS)[0]))
 
 
@@ -85,7 +85,7 @@ def test_a_folder_that_others_may_write_to_is_refused(
     attached: str, folder: str, problem: str
 ) -> None:
     data = Path(str(ask(attached, "SHOW data_directory")[0]))
-    path = Path(folder.format(data=data)) / "companion.sock"
+    path = Path(folder.format(data=data)) / "member.sock"
     if path.parent.is_relative_to(data):
         with psycopg.connect(attached) as session:
             session.execute("SELECT groupcert.prepare_socket(%s)", (str(path),))
@@ -98,7 +98,7 @@ def test_a_folder_that_others_may_write_to_is_refused(
 
 def test_another_socket_is_made_where_it_is_wanted(attached: str) -> None:
     before = ask(attached, SETTINGS)
-    wanted = path_of(attached).parent / "deeper" / "companion.sock"
+    wanted = path_of(attached).parent / "deeper" / "member.sock"
     assert attach(attached, ["public.*"], socket=wanted).is_moved
     after = ask(attached, SETTINGS)
     assert after[0] == str(wanted) and after[1] != before[1]
@@ -107,7 +107,7 @@ def test_another_socket_is_made_where_it_is_wanted(attached: str) -> None:
 
 
 @pytest.mark.parametrize("lock", ["(1735156336)", "(1735156336, 7)"])
-async def test_no_role_keeps_a_companion_from_starting(attached: str, lock: str) -> None:
+async def test_no_role_keeps_a_member_from_starting(attached: str, lock: str) -> None:
     """One that looks like a COMMIT is taken for that, and ended as one that does not go on."""
     with closing(psycopg.connect(attached)) as session:
         session.execute(f"SELECT pg_advisory_lock{lock}".encode())
@@ -116,7 +116,7 @@ async def test_no_role_keeps_a_companion_from_starting(attached: str, lock: str)
         await database.close()
 
 
-async def test_a_companion_of_another_account_is_refused(
+async def test_a_member_of_another_account_is_refused(
     attached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4_242)
@@ -126,11 +126,11 @@ async def test_a_companion_of_another_account_is_refused(
     await database.close()
 
 
-async def test_a_companion_of_another_machine_is_refused(
+async def test_a_member_of_another_machine_is_refused(
     attached: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There a folder of the same name may be that of another server."""
-    monkeypatch.setattr(CompanionSocket, "lock", lambda _: True)
+    monkeypatch.setattr(BackendSocket, "lock", lambda _: True)
     database = Database(attached)
     with pytest.raises(UnsuitableTarget, match="is another machine's here"):
         await database.open()
@@ -154,7 +154,7 @@ async def test_a_copy_is_refused_until_it_is_detached(attached: str, copy: str) 
         await database.open()
     await database.close()
     with pytest.raises(UnsuitableTarget, match=COPY):
-        ask_companion(copy)
+        ask_member(copy)
     assert detach(copy) == ["public.things"]
     with psycopg.connect(copy) as session:
         session.execute("INSERT INTO things DEFAULT VALUES")

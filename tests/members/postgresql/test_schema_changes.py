@@ -78,7 +78,7 @@ def entry_of(changed: SchemaChange, version: int) -> Entry:
 
 
 def execute(dsn: str, changed: SchemaChange, version: int) -> None:
-    """Executes a change, as the companion does in its turn."""
+    """Executes a change, as the member does in its turn."""
     with session(dsn) as connection:
         assert execute_change(connection, changed, entry_of(changed, version))
 
@@ -302,7 +302,7 @@ async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
         await database.close()
 
 
-async def test_a_migration_of_other_tables_that_is_open_holds_no_companion_up(dsn: str) -> None:
+async def test_a_migration_of_other_tables_that_is_open_holds_no_member_up(dsn: str) -> None:
     with session(dsn) as connection:
         connection.execute("CREATE TABLE parts (id serial, CHECK (id > 0)) PARTITION BY RANGE (id)")
         connection.execute("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9)")
@@ -322,9 +322,7 @@ async def test_a_migration_of_other_tables_that_is_open_holds_no_companion_up(ds
 
 
 @pytest.mark.parametrize("change", ["DROP SEQUENCE s", "ALTER SEQUENCE s RESTART"])
-async def test_a_sequence_that_somebody_changes_holds_no_companion_up(
-    dsn: str, change: str
-) -> None:
+async def test_a_sequence_that_somebody_changes_holds_no_member_up(dsn: str, change: str) -> None:
     """Reading a sequence waits for who changes it, and fails once it has been dropped."""
     with session(dsn) as connection:
         connection.execute("CREATE SEQUENCE s")
@@ -359,7 +357,7 @@ async def test_a_sequence_that_somebody_changes_holds_no_companion_up(
         ("ALTER EVENT TRIGGER groupcert_ddl DISABLE", "event trigger groupcert_ddl"),
     ],
 )
-async def test_a_companion_ends_where_somebody_has_switched_off_what_notes_rows(
+async def test_a_member_ends_where_somebody_has_switched_off_what_notes_rows(
     dsn: str, statement: str, what: str
 ) -> None:
     database = await Database(dsn).open()

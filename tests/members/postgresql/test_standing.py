@@ -27,7 +27,7 @@ def settings(dsn: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("before", ["", "off"])
-@pytest.mark.parametrize("how", ["its next companion", "detach"])
+@pytest.mark.parametrize("how", ["its next member", "detach"])
 async def test_what_the_database_had_before_is_set_again(
     postgresql_dsn: str, before: str, how: str
 ) -> None:

@@ -46,13 +46,13 @@ def test_of_each_row_of_several_transactions_the_last_change_counts() -> None:
     query, values = statement_of(batch_of(entries), TABLES.get, None)
     assert query == (
         b'SELECT "groupcert"."put public.plain"(%s, %s), "groupcert"."put public.pairs"(%s, %s),'
-        b" groupcert.note_executed(%s, %s, %s)"
+        b" groupcert.note_executed(%s, %s, %s, %s)"
     )
     rows, none, nothing, deleted = values[:4]
     assert json.loads(str(rows)) == [{"id": "1", "note": "b"}, {"id": "2", "note": None}]
     assert none is nothing is None
     assert json.loads(str(deleted)) == [{"a": "x", "b": "1"}]
-    assert values[4:] == [[1, 2, 3], ["s", "s", "s"], [1, 2, 3]]
+    assert values[4:] == [[1, 2, 3], ["s", "s", "s"], [1, 2, 3], [-1, -1, -1]]
 
 
 @pytest.mark.parametrize("column", ["other", "note"])
@@ -69,14 +69,14 @@ def test_a_row_with_other_columns_is_not_executed_in_part(column: str) -> None:
 
 def test_it_waits_for_the_transaction_before_it_first() -> None:
     query, values = statement_of(batch_of([entry(1, {})]), TABLES.get, "77")
-    assert query == b"SELECT groupcert.wait_for(%s), groupcert.note_executed(%s, %s, %s)"
-    assert values == ["77", [1], ["s"], [1]]
+    assert query == b"SELECT groupcert.wait_for(%s), groupcert.note_executed(%s, %s, %s, %s)"
+    assert values == ["77", [1], ["s"], [1], [-1]]
 
 
 def test_rows_of_names_that_no_table_has_leave_their_gtid_alone() -> None:
     payload = encode_changes([b"account/1"], [b"{}"])
     query, _ = statement_of(batch_of([Entry(1, Gtid("s", 1), [payload])]), TABLES.get, None)
-    assert query == b"SELECT groupcert.note_executed(%s, %s, %s)"
+    assert query == b"SELECT groupcert.note_executed(%s, %s, %s, %s)"
 
 
 def test_a_slash_in_a_key_of_several_columns_is_not_its_end() -> None:

@@ -1,9 +1,9 @@
-"""A companion's metrics have the numbers of its status."""
+"""A member's metrics have the numbers of its status."""
 
 from groupcert.members.services.metrics import measurements
-from groupcert.v1.companion_pb2 import CompanionStatus
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
-STATUS = CompanionStatus(
+STATUS = PostgresqlStatus(
     server="PostgreSQL 127.0.0.1/shop",
     out_of_group="no member answers",
     behind_transactions=2,
@@ -23,6 +23,6 @@ def test_each_metric_has_its_number() -> None:
     assert told["waits_seconds"].value == 0.25
     assert told["rows_outside"].value == 3 and told["rows_outside"].is_counter
     assert told["refused_transactions"].value == {"40001": 4, "54000": 0}
-    assert {each.name: each.value for each in measurements(CompanionStatus())}[
+    assert {each.name: each.value for each in measurements(PostgresqlStatus())}[
         "groupcert_postgresql_takes_writes"
     ]

@@ -1,4 +1,4 @@
-"""Rows that are reserved for companions, at a member's server: who writes them, on each path."""
+"""Rows that are reserved for members, at a member's server: who writes them, on each path."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ from tests.members.process.test_serve import serving
 
 ROLES = {
     "writer": [role for role in Role if role is not Role.POSTGRESQL],
-    "companion": [Role.POSTGRESQL],
+    "changer": [Role.POSTGRESQL],
 }
 LARGE, IN_PARTS = 512 << 10, 3 << 20
 ROW, CHANGE = b"public.t/50", b"groupcert.schema_changes/newest"
@@ -101,7 +101,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("key", [ROW, CHANGE])
-async def test_a_reserved_key_is_taken_from_companions_alone_in_every_way(
+async def test_a_reserved_key_is_taken_from_members_alone_in_every_way(
     tmp_path: Path, key: bytes
 ) -> None:
     async with reserving(tmp_path, access=ACCESS) as (runtime, address):
@@ -112,7 +112,7 @@ async def test_a_reserved_key_is_taken_from_companions_alone_in_every_way(
             assert runtime.committed_version == 0, "nothing was ordered"
             assert (runtime.uploads.count, runtime.uploads.bytes) == (0, 0)
             assert not any(await Writer(client, b"public/50").every_way())
-        async with AsyncClient(address, token="companion") as client:
+        async with AsyncClient(address, token="changer") as client:
             assert not any(await Writer(client, key).every_way())
 
 
@@ -120,10 +120,10 @@ async def test_two_callers_of_one_member_have_their_own_rights(tmp_path: Path) -
     async with (
         reserving(tmp_path, access=ACCESS) as (_, address),
         AsyncClient(address, token="writer") as writer,
-        AsyncClient(address, token="companion") as companion,
+        AsyncClient(address, token="changer") as changer,
     ):
         for number in range(3):
-            pair = (Writer(client, b"public.t/%d" % number) for client in (writer, companion))
+            pair = (Writer(client, b"public.t/%d" % number) for client in (writer, changer))
             refused, taken = await asyncio.gather(*(each.every_way() for each in pair))
             assert {type(error) for error in refused} == {KeyReserved}
             assert not any(taken)

@@ -1,7 +1,7 @@
 """A group of three servers in which one case after the other is run, each in schemas of its own.
 
 The rule it keeps: what a case was wrong with is not there for the next one. Its schemas are
-dropped; where that cannot be, a companion has ended, or somebody has rights that he had not before,
+dropped; where that cannot be, a member has ended, or somebody has rights that he had not before,
 everything is started anew.
 """
 
@@ -22,7 +22,7 @@ from groupcert.certifier.errors import GroupcertError
 from groupcert.members.demo.postgresql_servers import Primary
 from groupcert.members.postgresql.attachment import Attachment, attach
 from groupcert.members.postgresql.sequences import Numbering
-from groupcert.members.postgresql.status import ask_companion
+from groupcert.members.postgresql.status import ask_member
 from tests.postgresql.group import Group, running_group
 from tests.postgresql.sql.case import CLIENTS, MARKS, OWNERS, ROLES, Case
 from tests.postgresql.sql.clients import Told, clients_of
@@ -41,7 +41,9 @@ NUMBERS_APART = 4
 AT_ANY_SERVER = (
     "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off"
 )
-"""What an earlier case has left may keep the server read-only until companions are renewed."""
+"""What an earlier case has left may keep the server read-only until members are renewed."""
+STOPPED = (" cannot execute ", " failed at ")
+"""In the reason of a server whose member has stopped before a transaction."""
 PROBE = "UPDATE public.probes SET id = id WHERE id = 1"
 ROLES_MADE = "; ".join(
     (
@@ -219,11 +221,11 @@ class Arena:
         return self._ended() or [Problem(f"does not settle: {masked(max(lines))}", text)]
 
     def _waits(self) -> list[str]:
-        """Returns what each companion waits for."""
+        """Returns what each server waits for."""
         waits = []
         for primary in self._primaries:
             try:
-                status = ask_companion(primary.dsn)
+                status = ask_member(primary.dsn)
                 waits.append(f"{status.version} waits for {status.waits_for or 'nothing'}")
             except GroupcertError as error:
                 waits.append(str(error))
@@ -243,18 +245,22 @@ class Arena:
         return session.execute("SELECT max(version) FROM groupcert.executed").fetchone()
 
     def _ended(self) -> list[Problem]:
-        """Returns the companions that have ended, with the reason."""
-        problems = []
+        """Returns the members that have ended, or that cannot go on at their server, with the
+        reason.
+        """
         for place, primary in enumerate(self._primaries):
-            if primary.companion.is_running:
-                continue
-            line = self._last_line(place)
-            problems.append(Problem(f"companion ended: {masked(line)}", line))
-        return problems[:1]
+            if not primary.member.is_running:
+                line = self._last_line(place)
+                return [Problem(f"member ended: {masked(line)}", line)]
+            with suppress(psycopg.Error):
+                ((reason,),) = primary.query("SELECT out_of_group FROM groupcert.settings")
+                if reason and any(word in reason for word in STOPPED):
+                    return [Problem(f"member stopped: {masked(reason)}", reason)]
+        return []
 
     def _last_line(self, place: int, word: str = "") -> str:
         name = self._primaries[place].name
-        text = (self._folder / f"companion-{name}.log").read_text(errors="replace")
+        text = (self._folder / "group" / f"{name}.log").read_text(errors="replace")
         lines = [line for line in text.splitlines() if word in line] or [""]
         with suppress(ValueError, KeyError):
             return str(json.loads(lines[-1])["text"])

@@ -1,8 +1,8 @@
 """What is made wrong on purpose, so that tests see the generator find it.
 
 A mutant is installed at the start of each Python process: in the one that attaches tables and in
-companions alike. Most of them are wrong in what `attach` makes at the servers: these may be tried
-one after the other in one process, where companions are right.
+members alike. Most of them are wrong in what `attach` makes at the servers: these may be tried
+one after the other in one process, where members are right.
 """
 
 import re

@@ -37,7 +37,7 @@ RACES_SHARE = 0.04
 DROPS_SHARE = 0.2
 """Of the cases whose owners have a session, those in which one drops a unique index."""
 LOCK_CLASS = 1_735_156_336
-"""Of the advisory locks by which a companion sees transactions at their COMMIT."""
+"""Of the advisory locks by which a member sees transactions at their COMMIT."""
 SETTINGS = (
     *("datestyle = German", "datestyle = 'SQL, DMY'", "timezone = 'Asia/Kathmandu'"),
     *("intervalstyle = iso_8601", "intervalstyle = sql_standard", "extra_float_digits = 0"),
