@@ -32,18 +32,14 @@ BATCH_TRANSACTIONS_MAX = 64
 
 class Entry(NamedTuple):
     """A certified transaction, at its position in the total order; `parts` are its rows (see
-    `rows_in`).
+    `rows_in`), of `size` bytes.
     """
 
     version: int
     gtid: Gtid
-    parts: Sequence[bytes]
+    parts: Iterable[bytes]
     position: int = -1
-
-    @property
-    def size(self) -> int:
-        """Bytes of the rows."""
-        return sum(map(len, self.parts))
+    size: int = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

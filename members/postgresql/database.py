@@ -294,11 +294,16 @@ class Database:
 
     async def note_stopped(self, entry: Entry) -> None:
         """Keeps a transaction that cannot be executed, for `groupcert postgresql skip`."""
-        rows = {
-            key.decode(): None if value is None else json.loads(value)
-            for key, value in rows_in(entry.parts)
-        }
-        values = (str(entry.gtid), entry.version, entry.position, json.dumps(rows))
+
+        def rows() -> str:
+            return json.dumps(
+                {
+                    key.decode(): None if value is None else json.loads(value)
+                    for key, value in rows_in(entry.parts)
+                }
+            )
+
+        values = (str(entry.gtid), entry.version, entry.position, await _beside([entry], rows))
         async with self._watching, self._watcher.transaction():
             await self._watcher.execute("DELETE FROM groupcert.stopped")
             await self._watcher.execute(

@@ -105,7 +105,10 @@ def in_turns(entries: Sequence[Entry]) -> list[list[Entry]]:
 
 
 def _may_be_change(entry: Entry) -> bool:
-    return len(entry.parts) == 1 and KEY in entry.parts[0]
+    match entry.parts:
+        case [part]:
+            return KEY in part
+    return False  # A change is no large transaction.
 
 
 def try_change(connection: Connection, change: SchemaChange) -> None:

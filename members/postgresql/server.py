@@ -38,10 +38,13 @@ class Server:
         try:
             await database.open()
             try:
-                return cls(database, *await database.executed())
+                opened = cls(database, *await database.executed())
             except GroupcertError as error:
                 await Standing(database).leave(str(error))
                 raise
+            # What an earlier run has let commit may not be on disk; then fragments of it may go.
+            await database.flushed()
+            return opened
         except psycopg.OperationalError as error:
             await database.close()
             raise lost(database, error) from error

@@ -69,8 +69,10 @@ HELD_UP = (
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-class Pieces(Sequence[bytes]):
-    """The rows of a large transaction, read from the member's store piece by piece."""
+class Pieces:
+    """The rows of a large transaction, read from the member's store piece by piece, as often as one
+    goes through them.
+    """
 
     def __init__(self, fragments: FragmentStore, payload: bytes) -> None:
         self._fragments = fragments
@@ -78,12 +80,6 @@ class Pieces(Sequence[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         return self._fragments.pieces(self._payload)
-
-    def __len__(self) -> int:
-        return -(-changes_bytes(self._payload) // max(1, 1 << 20)) + 1
-
-    def __getitem__(self, index: object) -> bytes:  # type: ignore[override]
-        raise NotImplementedError("pieces are read in their order")
 
 
 class _Received(NamedTuple):
@@ -116,7 +112,7 @@ class ServerApplier:
         self._executed = server.gtid_executed
         self._position = server.position
         self._done_version = server.version
-        self.durable_position = -1
+        self.durable_position = server.position
         self._news = asyncio.Event()
         self._granted = asyncio.Event()
         self._suspected = asyncio.Event()
@@ -169,7 +165,7 @@ class ServerApplier:
             self._received.append(_Received(version, position, gtid, payload if is_large else b""))
             if gtid and version > self._done_version:
                 parts = Pieces(self._fragments, payload) if is_large else [payload]
-                waiting.append(Entry(version, gtid, parts, position))
+                waiting.append(Entry(version, gtid, parts, position, changes_bytes(payload)))
         self._order.received(waiting)
         self._news.set()
 

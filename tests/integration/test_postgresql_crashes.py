@@ -3,10 +3,14 @@
 import os
 import signal
 from contextlib import closing
+from pathlib import Path
 
+import psycopg
 import pytest
 
-from tests.integration.postgresql_group import PostgresqlGroup
+from groupcert.members.demo.postgresql_servers import group_at
+from tests import servers
+from tests.integration.postgresql_group import PostgresqlGroup, Primary
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
@@ -29,3 +33,26 @@ def test_commits_that_a_crash_has_lost_are_there_again_before_others(
         assert found == [(balance,)]
     first.query("UPDATE accounts SET balance = 100 WHERE id IN (21, 22, 23)")
     servers3.settle()
+
+
+def test_a_server_that_was_put_back_behind_its_members_state_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    """The member keeps executed transactions for a while, here none."""
+    primary = Primary("m1", tmp_path)
+    with servers.where_installed(), primary.server:
+        primary.attach("CREATE TABLE t (id int PRIMARY KEY)")
+        settings = {"binary_log_retention_bytes": 1}
+        with group_at([primary], tmp_path / "group", settings=settings) as group:
+            for number in range(3):
+                primary.wait_until_it_commits(f"INSERT INTO t VALUES ({number})")
+            wait_for("it is on disk", lambda: group.status("m1").observer.durable_version == 3)
+            assert primary.member.stop() == 0
+            with psycopg.connect(primary.dsn) as session:
+                session.read_only = False
+                session.execute("DELETE FROM groupcert.executed WHERE version > 1")
+            primary.member.start()
+            wait_for("it says why", lambda: "COPY_NEEDED" in primary.member.log.read_text())
+            said = primary.member.log.read_text()
+    assert "has executed all up to version 1, and its member has nothing before version" in said
+    assert "groupcert postgresql join --dsn EMPTY --from RUNNING" in said
