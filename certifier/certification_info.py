@@ -54,8 +54,17 @@ class CertificationInfo:
     """Maps an item (unsigned 64-bit hash) to the version of the transaction that wrote it last."""
 
     __slots__ = (
-        *("_count", "_grow_above", "_key_slots", "_keys", "_level", "_marked", "_overflowed"),
-        *("_spilled", "_split", "_writer_slots", "_writers"),
+        "_count",
+        "_grow_above",
+        "_key_slots",
+        "_keys",
+        "_level",
+        "_marked",
+        "_overflowed",
+        "_spilled",
+        "_split",
+        "_writer_slots",
+        "_writers",
     )
 
     _keys: NDArray[np.uint64]

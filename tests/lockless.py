@@ -25,7 +25,9 @@ _ALLOW, _FAIL = 0x7FFF0000, 0x50000
 
 class _Instruction(ctypes.Structure):
     _fields_ = [
-        *(("code", ctypes.c_ushort), ("if_so", ctypes.c_ubyte), ("else_", ctypes.c_ubyte)),
+        ("code", ctypes.c_ushort),
+        ("if_so", ctypes.c_ubyte),
+        ("else_", ctypes.c_ubyte),
         ("value", ctypes.c_uint),
     ]
 
@@ -38,9 +40,13 @@ def refuse_locks() -> None:
     """Has all locks of files fail in this process and its children, for good."""
     fcntl, flock = _CALLS[platform.machine()]
     steps = (
-        *((_LOAD, 0, 0, _NUMBER), (_IS_EQUAL, 3, 0, flock), (_IS_EQUAL, 0, 3, fcntl)),
-        *((_LOAD, 0, 0, _COMMAND), (_IS_EQUAL, 0, 1, _F_SETLK)),
-        *((_RETURN, 0, 0, _FAIL | errno.ENOLCK), (_RETURN, 0, 0, _ALLOW)),
+        (_LOAD, 0, 0, _NUMBER),
+        (_IS_EQUAL, 3, 0, flock),
+        (_IS_EQUAL, 0, 3, fcntl),
+        (_LOAD, 0, 0, _COMMAND),
+        (_IS_EQUAL, 0, 1, _F_SETLK),
+        (_RETURN, 0, 0, _FAIL | errno.ENOLCK),
+        (_RETURN, 0, 0, _ALLOW),
     )
     instructions = (_Instruction * len(steps))(*(_Instruction(*step) for step in steps))
     system = ctypes.CDLL(None, use_errno=True)

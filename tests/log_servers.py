@@ -34,9 +34,18 @@ jetstream {{ store_dir: "{folder}", sync_interval: always }}
 cluster {{ name: local, listen: "{host}:{peer_port}", routes: [{routes}] }}
 """
 ETCD_FLAGS = (
-    *("--heartbeat-interval", "30", "--election-timeout", "300"),
-    *("--snapshot-count", "2000", "--quota-backend-bytes", str(8 << 30)),
-    *("--max-request-bytes", str(10 << 20), "--logger", "zap"),
+    "--heartbeat-interval",
+    "30",
+    "--election-timeout",
+    "300",
+    "--snapshot-count",
+    "2000",
+    "--quota-backend-bytes",
+    str(8 << 30),
+    "--max-request-bytes",
+    str(10 << 20),
+    "--logger",
+    "zap",
 )
 EVERY_KEY = DeleteRangeRequest(key=b"\0", range_end=b"\0")
 
@@ -202,11 +211,23 @@ class EtcdServers(LogServers):
         client = f"{self.scheme.replace('etcd', 'http')}://{HOST}:{self.ports[name]}"
         peers = self.peers
         return (
-            *(etcd_binary(), "--name", name, "--data-dir", str(self.folder / name)),
-            *("--listen-client-urls", client, "--advertise-client-urls", client),
-            *("--listen-peer-urls", peers[name], "--initial-advertise-peer-urls", peers[name]),
-            *("--initial-cluster", ",".join(f"{each}={url}" for each, url in peers.items())),
-            *(*ETCD_FLAGS, *self._flags),
+            etcd_binary(),
+            "--name",
+            name,
+            "--data-dir",
+            str(self.folder / name),
+            "--listen-client-urls",
+            client,
+            "--advertise-client-urls",
+            client,
+            "--listen-peer-urls",
+            peers[name],
+            "--initial-advertise-peer-urls",
+            peers[name],
+            "--initial-cluster",
+            ",".join(f"{each}={url}" for each, url in peers.items()),
+            *ETCD_FLAGS,
+            *self._flags,
         )
 
     def is_ready(self, name: str) -> bool:

@@ -47,10 +47,18 @@ class MariaDbServer(Server):
         self._files = [f"--datadir={self.data}", f"--tmpdir={folder}"]
         self._files += ["--user=root"] if os.geteuid() == 0 else []
         command = [
-            *(_mariadb_program("mariadbd"), "--no-defaults", *self._files),
-            *("--socket=mariadb.sock", f"--pid-file={self.data}.pid", f"--port={self.port}"),
-            *(f"--bind-address={HOST}", "--skip-name-resolve", "--innodb-buffer-pool-size=64M"),
-            *("--innodb-flush-log-at-trx-commit=1", "--max-connections=200", *options),
+            _mariadb_program("mariadbd"),
+            "--no-defaults",
+            *self._files,
+            "--socket=mariadb.sock",
+            f"--pid-file={self.data}.pid",
+            f"--port={self.port}",
+            f"--bind-address={HOST}",
+            "--skip-name-resolve",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-flush-log-at-trx-commit=1",
+            "--max-connections=200",
+            *options,
         ]
         log = folder / "mariadb.log"
         super().__init__(command, log, is_ready=self._takes_sessions, folder=Path("/"))

@@ -24,8 +24,12 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("certifier/audit/spark/",),
     ("certifier/audit/rows/",),
     (
-        *("certifier/audit/verify/", "certifier/audit/agree/", "certifier/audit/isolation/"),
-        *("certifier/audit/apply/", "certifier/audit/profile/", "certifier/audit/proof/"),
+        "certifier/audit/verify/",
+        "certifier/audit/agree/",
+        "certifier/audit/isolation/",
+        "certifier/audit/apply/",
+        "certifier/audit/profile/",
+        "certifier/audit/proof/",
     ),
     ("certifier/audit/",),
     ("applier/", "applier/source/"),
@@ -72,17 +76,28 @@ LIBRARIES = {
 }
 # What an audit takes along of the certifier: the rule itself would be no second opinion.
 SHARED_WITH_AUDITS = {
-    *("groupcert.certifier.audit", "groupcert.certifier.errors"),
-    *("groupcert.certifier.position", "groupcert.certifier.history.schema"),
+    "groupcert.certifier.audit",
+    "groupcert.certifier.errors",
+    "groupcert.certifier.position",
+    "groupcert.certifier.history.schema",
     "groupcert.certifier.pages",
 }
 # The rooms above these know nothing of gRPC, nor of NATS.
 WIRE_ROOMS = tuple(
     f"members/{room}/"
     for room in (
-        *("wire", "door", "client", "services", "console", "recovery", "process", "replica"),
-        *("large_transactions", "postgresql"),
-        *("demo", "commands"),
+        "wire",
+        "door",
+        "client",
+        "services",
+        "console",
+        "recovery",
+        "process",
+        "replica",
+        "large_transactions",
+        "postgresql",
+        "demo",
+        "commands",
     )
 )
 # What speaks etcd's contract, which is gRPC, too.
@@ -102,7 +117,8 @@ ONLY_IN = {
     "nats": ("members/total_order/",),
     "numba": ("applier/whatif/loops/",),  # It takes a third of a second: never at a member.
     "prometheus_client": (
-        *("members/services/metrics.py", "members/services/detail_metrics.py"),
+        "members/services/metrics.py",
+        "members/services/detail_metrics.py",
         "members/console/paths.py",
     ),
 }

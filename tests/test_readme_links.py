@@ -181,25 +181,25 @@ def metrics_table(status: Message) -> str:
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "metrics of members": ("members/services/README.md", lambda: metrics_table(GroupStatus())),
     "metrics of appliers": (
-        *("members/services/README.md",),
+        "members/services/README.md",
         lambda: metrics_table(GetApplierStatusResponse()),
     ),
     "metrics of servers": (
-        *("members/postgresql/README.md",),
+        "members/postgresql/README.md",
         lambda: metrics_table(PostgresqlStatus()),
     ),
     "advice": ("members/wire/README.md", advice_table),
     "packages": ("members/README.md", packages_table),
     "settings of members": (
-        *("members/settings/README.md",),
+        "members/settings/README.md",
         lambda: settings_table(MemberConfig),
     ),
     "settings of replicas": (
-        *("members/settings/README.md",),
+        "members/settings/README.md",
         lambda: settings_table(ReplicaConfig),
     ),
     "settings of both": (
-        *("members/settings/README.md",),
+        "members/settings/README.md",
         lambda: settings_table(SecuritySettings, own=False),
     ),
 }

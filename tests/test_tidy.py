@@ -18,8 +18,17 @@ from tests import test_floors
 from tests.sources import ROOT, Check, Source, imported_names, parse, tree
 
 TOP_LEVEL = {
-    *("proto", "certifier", "applier", "members", "tests", "deploy"),
-    *("pyproject.toml", "README.md", "Makefile", "CHANGELOG.md", "CONTRIBUTING.md"),
+    "proto",
+    "certifier",
+    "applier",
+    "members",
+    "tests",
+    "deploy",
+    "pyproject.toml",
+    "README.md",
+    "Makefile",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
 }
 MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
@@ -36,8 +45,18 @@ PURE = tuple(
 )
 IMPURE = ("certifier/storage/", "certifier/pages/", "certifier/audit/")
 IMPURE_MODULES = {
-    *("asyncio", "concurrent", "multiprocessing", "signal", "socket", "subprocess", "threading"),
-    *("logging", "random", "secrets", "structlog", "time"),
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "logging",
+    "random",
+    "secrets",
+    "structlog",
+    "time",
 }
 IMPURE_ATTRIBUTES = {"os.environ", "os.getenv", "os.urandom", "uuid.uuid1", "uuid.uuid4"}
 IMPURE_CALLS = {"hash", "input", "open", "print"}
@@ -157,6 +176,16 @@ def check_any(source: Source) -> list[str]:
     ]
 
 
+def check_groups(source: Source) -> list[str]:
+    """Values stand one by one, not in brackets with a star that only fit them into a line."""
+    return [
+        source.problem(node.lineno, "a star before values that are written there; list them")
+        for node in ast.walk(parse(source.text))
+        if isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List)
+        if node.value.elts and isinstance(node.ctx, ast.Load)
+    ]
+
+
 def check_tests_assert(source: Source) -> list[str]:
     """A test can fail: it asserts, or calls what asserts in its own module or by its name."""
     if not source.is_below("tests/"):
@@ -189,8 +218,14 @@ def check_text(source: Source) -> list[str]:
 
 
 PYTHON_CHECKS: tuple[Check, ...] = (
-    *(check_purity, check_sizes, check_names),
-    *(check_docstring, check_verbs, check_any, check_tests_assert),
+    check_purity,
+    check_sizes,
+    check_names,
+    check_docstring,
+    check_verbs,
+    check_any,
+    check_groups,
+    check_tests_assert,
 )
 
 
@@ -283,6 +318,7 @@ BROKEN: tuple[tuple[Check, str, str, str], ...] = (
     (check_verbs, "members/cli.py", 'def f():\n    """Keys of a row."""', "opens with 'Keys'"),
     (check_verbs, "members/cli.py", 'def f():\n    """Returns what it is."""', "name the noun"),
     (check_any, "certifier/core.py", "from typing import Any", "imports Any"),
+    (check_groups, "members/cli.py", "NAMES = (*('a', 'b'), 'c')", "list them"),
     (check_tests_assert, "tests/test_x.py", "def test_a():\n    f()", "test_a asserts nothing"),
     (check_tests_assert, "tests/test_x.py", "class T:\n  async def test_b(self): ...", "test_b"),
     (check_text, "README.md", "a\nsee /wor" + "k/shared", "README.md:2: /wor" + "k/"),
@@ -301,6 +337,7 @@ def test_a_broken_rule_is_found(check: Check, path: str, text: str, expected: st
 
 
 KEPT: tuple[tuple[Check, str, str], ...] = (
+    (check_groups, "members/cli.py", "NAMES = (*OTHERS, *(['a'] if more else []), 'c')"),
     (check_purity, "certifier/storage/store.py", "import time"),
     (check_purity, "members/core/flow_control.py", "SHARE = 0.5"),
     (check_sizes, "members/commands/cli.py", "def f():\n" + "    x = 1\n" * 69),

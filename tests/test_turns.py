@@ -15,8 +15,11 @@ TESTS = {f"test_{number}": {f"room{number % 10}/"} for number in range(100)}
 def branch(tmp_path: Path) -> Path:
     """A repository, on a branch that left main."""
     for words in (
-        *("init --quiet --initial-branch main", "config user.name n", "config user.email e"),
-        *("commit --quiet --allow-empty -m first", "switch --quiet --create branch"),
+        "init --quiet --initial-branch main",
+        "config user.name n",
+        "config user.email e",
+        "commit --quiet --allow-empty -m first",
+        "switch --quiet --create branch",
     ):
         git(*words.split(), folder=tmp_path)
     return tmp_path

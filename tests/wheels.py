@@ -11,8 +11,15 @@ from tests.commands import run
 from tests.sources import ROOT
 
 SOURCES = (
-    *("certifier", "applier", "members", "proto", "pyproject.toml", "README.md"),
-    *("deploy/hatch_build.py", "deploy/alerts.yml", "deploy/dashboard.json"),
+    "certifier",
+    "applier",
+    "members",
+    "proto",
+    "pyproject.toml",
+    "README.md",
+    "deploy/hatch_build.py",
+    "deploy/alerts.yml",
+    "deploy/dashboard.json",
 )
 PINS = ROOT / "deploy" / "constraints.txt"
 

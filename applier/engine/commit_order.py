@@ -24,7 +24,12 @@ class CommitOrder(Generic[Execution]):
     """Holds the transactions that are not committed, and the executed jobs among them."""
 
     __slots__ = (
-        *("_committed_early", "_ends", "_lanes", "_loose", "_ordering", "_queue"),
+        "_committed_early",
+        "_ends",
+        "_lanes",
+        "_loose",
+        "_ordering",
+        "_queue",
         "low_water_mark",
     )
 

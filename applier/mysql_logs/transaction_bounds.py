@@ -26,12 +26,25 @@ _FL_GROUP_COMMIT_ID = 0x02
 _FL_DDL = 0x20
 _TAGGED_FIELDS = 12
 _NUMBERS = (
-    *("last_committed", "sequence_number", "commit_id"),
-    *("committed_us", "original_committed_us"),
+    "last_committed",
+    "sequence_number",
+    "commit_id",
+    "committed_us",
+    "original_committed_us",
 )
 _DML = {
-    *("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "DO", "SELECT", "WITH", "MERGE"),
-    *("VALUES", "EXECUTE"),
+    "INSERT",
+    "UPDATE",
+    "DELETE",
+    "REPLACE",
+    "LOAD",
+    "CALL",
+    "DO",
+    "SELECT",
+    "WITH",
+    "MERGE",
+    "VALUES",
+    "EXECUTE",
 }
 # Not of the comments that begin with /*! or /*M: servers execute their content.
 _LEADING = re.compile(r"(?:\s+|/\*[^!M].*?\*/|--\s[^\n]*\n|#[^\n]*\n)*", re.S)

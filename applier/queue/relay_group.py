@@ -61,8 +61,19 @@ class RelayGroup(Sequence[RelayEntry]):
     """
 
     __slots__ = (
-        *("positions", "versions", "sources", "numbers", "last_committed", "sequence_numbers"),
-        *("local", "payloads", "parents", "domains", "views", "locked", "items"),
+        "domains",
+        "items",
+        "last_committed",
+        "local",
+        "locked",
+        "numbers",
+        "parents",
+        "payloads",
+        "positions",
+        "sequence_numbers",
+        "sources",
+        "versions",
+        "views",
     )
 
     def __init__(self, entries: Iterable[RelayEntry] = ()) -> None:
@@ -138,9 +149,19 @@ class RelayGroup(Sequence[RelayEntry]):
     def columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]  # of several types
         """Returns all columns, in one order."""
         return (
-            *(self.positions, self.versions, self.sources, self.numbers),
-            *(self.last_committed, self.sequence_numbers, self.local, self.payloads),
-            *(self.parents, self.domains, self.views, self.locked, self.items),
+            self.positions,
+            self.versions,
+            self.sources,
+            self.numbers,
+            self.last_committed,
+            self.sequence_numbers,
+            self.local,
+            self.payloads,
+            self.parents,
+            self.domains,
+            self.views,
+            self.locked,
+            self.items,
         )
 
     def after(self, position: int) -> "RelayGroup":

@@ -172,11 +172,16 @@ def encode(
     number_of = {source: number for number, source in enumerate(sources, 1)}
     number_of[""] = 0
     columns = (
-        *(group.positions, group.versions),
+        group.positions,
+        group.versions,
         *(stamps or (group.last_committed, group.sequence_numbers)),
-        *(group.local, [number_of[source] for source in group.sources], group.numbers),
+        group.local,
+        [number_of[source] for source in group.sources],
+        group.numbers,
         list(map(len, group.payloads)),
-        *(group.parents, group.domains, group.views),
+        group.parents,
+        group.domains,
+        group.views,
         # Columns are unsigned: 0 stands for a version that is not known.
         [0 if version is None else version + 1 for version in group.locked],
         list(map(len, group.items)),

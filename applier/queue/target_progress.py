@@ -93,7 +93,13 @@ class TargetProgress:
     """Keeps the checkpoint up to date, whatever the order of commits. Any thread may call."""
 
     __slots__ = (
-        *("_domains", "_executed", "_lock", "_parts", "_position", "_tick", "_version"),
+        "_domains",
+        "_executed",
+        "_lock",
+        "_parts",
+        "_position",
+        "_tick",
+        "_version",
         "checkpoint",
     )
 

@@ -28,8 +28,16 @@ own constructor is a Python function and takes twice the time.
 """
 
 _BY_ENTRY = (
-    *("durations_us", "gtid_sources", "_gtid_numbers", "_last_committed", "_sequence_numbers"),
-    *("_lock_intervals", "commit_parents", "commit_ids", "domains", "_places"),
+    "durations_us",
+    "gtid_sources",
+    "_gtid_numbers",
+    "_last_committed",
+    "_sequence_numbers",
+    "_lock_intervals",
+    "commit_parents",
+    "commit_ids",
+    "domains",
+    "_places",
 )
 """The columns of a workload that have a number for each entry."""
 

@@ -11,8 +11,11 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 _MAIN = "from groupcert.certifier.audit.__main__ import main\n\nraise SystemExit(main())\n"
 _SHARED = (
-    *("__init__.py", "errors.py", "position.py"),
-    *("history/__init__.py", "history/schema.py"),
+    "__init__.py",
+    "errors.py",
+    "position.py",
+    "history/__init__.py",
+    "history/schema.py",
 )
 _SUFFIXES = (".py", ".js", ".css")
 

@@ -60,7 +60,12 @@ _RESTORE = "restore the file, or leave it out"
 SHOWN_MAX = 200
 """Most findings in the summary; the table has `answers.findings.ROWS_MAX` of each code."""
 _COUNTS = (
-    *("rows", "transactions", "stamped", "read_sets", "gtid_snapshots", "elsewhere"),
+    "rows",
+    "transactions",
+    "stamped",
+    "read_sets",
+    "gtid_snapshots",
+    "elsewhere",
     "certified_read_sets",
 )
 """The sums of a history that go on, beside those of its verdicts."""

@@ -15,7 +15,10 @@ from ..errors import (
 )
 
 _FULL_DISK_WORDS = (
-    *("No space left", "space limit", "Disk quota", "File too large"),
+    "No space left",
+    "space limit",
+    "Disk quota",
+    "File too large",
     # RocksDB says this after a first error that another thread may not have reported yet; opening
     # the store again shows which error it was.
     "Writer has previous error",

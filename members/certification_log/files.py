@@ -45,9 +45,20 @@ SCHEMA = pa.schema(
     metadata={"groupcert.certification_log.format_version": str(FORMAT_VERSION)},
 )
 _COUNTERS = [
-    *("number", "place", "version", "gtid_number", "sequence_number", "last_committed"),
-    *("snapshot_version", "started_tick", "committed_tick", "winner_version"),
-    *("decided_us", "started_us", "executed_us", "committed_us"),
+    "number",
+    "place",
+    "version",
+    "gtid_number",
+    "sequence_number",
+    "last_committed",
+    "snapshot_version",
+    "started_tick",
+    "committed_tick",
+    "winner_version",
+    "decided_us",
+    "started_us",
+    "executed_us",
+    "committed_us",
 ]
 _CONSTANTS = ["format_version", "worker", "domain_id"]
 _HASHES = ["write_set.list.element", "read_set.list.element", "chain"]

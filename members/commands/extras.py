@@ -16,8 +16,17 @@ from ...certifier.errors import Unavailable
 
 MODULES = {
     "member": (
-        *("grpc_reflection", "nats", "numpy", "prometheus_client", "pydantic", "pymysql"),
-        *("rocksdict", "sortedcontainers", "uvloop", "xxhash", "zstandard"),
+        "grpc_reflection",
+        "nats",
+        "numpy",
+        "prometheus_client",
+        "pydantic",
+        "pymysql",
+        "rocksdict",
+        "sortedcontainers",
+        "uvloop",
+        "xxhash",
+        "zstandard",
     ),
     "certification-log": ("pyarrow",),
     "postgresql": ("prometheus_client", "psutil", "psycopg", "pydantic", "uvloop", "xxhash"),

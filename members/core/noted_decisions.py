@@ -184,8 +184,13 @@ class Decisions:
             transaction_id, snapshot, write_set, read_set, _, payload, _, _ = logged
             _, gtid, _, last_committed, sequence_number, conflict, _ = outcome
             asked: list[object] = [
-                *(len(sendings) - 1, position, version, transaction_id.hex()),
-                *(snapshot, len(write_set), len(read_set)),
+                len(sendings) - 1,
+                position,
+                version,
+                transaction_id.hex(),
+                snapshot,
+                len(write_set),
+                len(read_set),
             ]
             items += write_set
             items += read_set

@@ -37,11 +37,16 @@ class PostgreSqlServer(Server):
         self.port = port or free_port()
         self._home, self._data = folder, folder / "postgresql"
         settings = (
-            *("listen_addresses=127.0.0.1", "unix_socket_directories=", f"port={self.port}"),
-            *("max_connections=200", *options),
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            f"port={self.port}",
+            "max_connections=200",
+            *options,
         )
         command = (
-            *(str(postgresql_program("postgres")), "-D", str(self._data)),
+            str(postgresql_program("postgres")),
+            "-D",
+            str(self._data),
             *(part for each in settings for part in ("-c", each)),
         )
         super().__init__(

@@ -154,7 +154,10 @@ class ServerApplier:
         """Takes entries of the total order; those that the server has executed are skipped."""
         group = RelayGroup.of(entries)
         columns = zip(
-            *(group.positions, group.versions, group.sources, group.numbers),
+            group.positions,
+            group.versions,
+            group.sources,
+            group.numbers,
             group.payloads,
             strict=True,
         )
@@ -231,8 +234,13 @@ class ServerApplier:
         async with server:
             log.info("server_opened", version=self._order.version, socket=str(socket.path))
             duties = (
-                *(self._take_turns, self._confirm, self._fold, self._end_late),
-                *(self._make_durable, self._stand, self._holds.run),
+                self._take_turns,
+                self._confirm,
+                self._fold,
+                self._end_late,
+                self._make_durable,
+                self._stand,
+                self._holds.run,
             )
             tasks = [asyncio.create_task(duty()) for duty in duties]
             try:

@@ -15,8 +15,19 @@ import psycopg
 
 KEY_TYPES = frozenset(
     (
-        *("smallint", "integer", "bigint", "numeric", "boolean", "text", "character varying"),
-        *("character", "name", "uuid", "bytea", "date", "timestamp without time zone"),
+        "smallint",
+        "integer",
+        "bigint",
+        "numeric",
+        "boolean",
+        "text",
+        "character varying",
+        "character",
+        "name",
+        "uuid",
+        "bytea",
+        "date",
+        "timestamp without time zone",
         "timestamp with time zone",
     )
 )
@@ -24,8 +35,21 @@ KEY_TYPES = frozenset(
 JSON_TYPES = frozenset(("json", "jsonb"))
 ENUM = "e"
 UNFIT_TYPES = (
-    *("money", "xid", "cid", "tid", "regclass", "regcollation", "regconfig", "regdictionary"),
-    *("regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole", "regtype"),
+    "money",
+    "xid",
+    "cid",
+    "tid",
+    "regclass",
+    "regcollation",
+    "regconfig",
+    "regdictionary",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
 )
 """Types whose text depends on the server, wherever they stand in a column's type."""
 _TABLES = """

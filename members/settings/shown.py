@@ -12,9 +12,20 @@ from .member import MemberConfig
 
 OF_ONE_MEMBER = frozenset(
     {
-        *("member", "address", "listen_address", "metrics_address", "data_folder", "seeds"),
-        *("certification_log", "tls_certificate", "tls_key", "token_file"),
-        *("log_tls_certificate", "log_tls_key", "weight", "create_log"),
+        "member",
+        "address",
+        "listen_address",
+        "metrics_address",
+        "data_folder",
+        "seeds",
+        "certification_log",
+        "tls_certificate",
+        "tls_key",
+        "token_file",
+        "log_tls_certificate",
+        "log_tls_key",
+        "weight",
+        "create_log",
     }
 )
 """Settings that differ between members by what they are for."""

@@ -94,8 +94,15 @@ AUTHENTICATE = Method(
     "/etcdserverpb.Auth/Authenticate", rpc_pb2.AuthenticateRequest, rpc_pb2.AuthenticateResponse
 )
 METHODS = (
-    *(RANGE, PUT, DELETE_RANGE, TRANSACTION, COMPACT),
-    *(WATCH, MEMBER_LIST, STATUS, AUTHENTICATE),
+    RANGE,
+    PUT,
+    DELETE_RANGE,
+    TRANSACTION,
+    COMPACT,
+    WATCH,
+    MEMBER_LIST,
+    STATUS,
+    AUTHENTICATE,
 )
 WatchCall = grpc.aio.StreamStreamCall[rpc_pb2.WatchRequest, rpc_pb2.WatchResponse]
 

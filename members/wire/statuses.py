@@ -108,9 +108,15 @@ ADVICE: Mapping[type[GroupcertError], RetryAdvice.ValueType] = {
 }
 """What the caller does next, likewise; `error.proto` says what each advice asks of it."""
 WITHOUT_EFFECT = (
-    *(errors.InvalidRequest, errors.SnapshotExpired, errors.UploadExpired),
-    *(CertificationConflict, TransactionTooOld, TransactionRefused),
-    *(call_errors.RequestIncomplete, call_errors.TooManySnapshots, membership_errors.NotPrimary),
+    errors.InvalidRequest,
+    errors.SnapshotExpired,
+    errors.UploadExpired,
+    CertificationConflict,
+    TransactionTooOld,
+    TransactionRefused,
+    call_errors.RequestIncomplete,
+    call_errors.TooManySnapshots,
+    membership_errors.NotPrimary,
 )
 """A member raises these of requests that have had no effect, and will have none."""
 

@@ -178,8 +178,21 @@ def other_twin(scene: Scene) -> None:
 
 
 AGREEMENT_SCENES: Sequence[Callable[[Scene], None]] = (
-    *(late, late_in_blocks, cut_at_its_end, store_lost_and_not_joined, store_lost_and_joined),
-    *(exported_again, of_another_group, late_and_disagrees, late_and_skips),
-    *(store_lost_and_alone, store_lost_and_begins_late, edited, without_common_places),
-    *(twin, other_twin, read_while_written, second_history_cut),
+    late,
+    late_in_blocks,
+    cut_at_its_end,
+    store_lost_and_not_joined,
+    store_lost_and_joined,
+    exported_again,
+    of_another_group,
+    late_and_disagrees,
+    late_and_skips,
+    store_lost_and_alone,
+    store_lost_and_begins_late,
+    edited,
+    without_common_places,
+    twin,
+    other_twin,
+    read_while_written,
+    second_history_cut,
 )

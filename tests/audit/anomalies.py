@@ -179,8 +179,12 @@ WORDS: dict[Callable[[Scene], None], str] = {
     read_the_future: "the transaction at version 4 read what was decided after it, or itself",
 }
 ANOMALIES = {
-    *(Code.WRITE_SKEW, Code.READ_SKEW, Code.LOST_UPDATE, Code.SERIALIZATION_CYCLE),
-    *(Code.WRITE_CYCLE, Code.INFORMATION_CYCLE),
+    Code.WRITE_SKEW,
+    Code.READ_SKEW,
+    Code.LOST_UPDATE,
+    Code.SERIALIZATION_CYCLE,
+    Code.WRITE_CYCLE,
+    Code.INFORMATION_CYCLE,
 }
 EXPLAINED = ANOMALIES - {Code.WRITE_CYCLE}
 """What follows from a wrong verdict, and is not told beside it."""

@@ -35,8 +35,12 @@ def clean_summary() -> JsonObject:
         "jobs": [
             {"name": name, "seconds": seconds, "findings": 0}
             for name, seconds in (
-                *(("verify", 21.4), ("agree", 8.2), ("isolation", 13.9)),
-                *(("apply", 9.5), ("profile", 17.3), ("proof", 4.0)),
+                ("verify", 21.4),
+                ("agree", 8.2),
+                ("isolation", 13.9),
+                ("apply", 9.5),
+                ("profile", 17.3),
+                ("proof", 4.0),
             )
         ],
         "findings": {"errors": 0, "warnings": 0, "by_code": [], "first": []},

@@ -35,9 +35,14 @@ from tests.audit.faults import Scene, integer, numbered
 from tests.audit.histories import Workload, random_order, rows_of, write_as_is
 
 ASKS_FOR_MORE = (
-    *("read_skew", "lost_update_far_back", "lost_update_of_an_old_snapshot"),
-    *("late", "late_and_skips", "without_common_places"),
-    *("store_lost_and_joined", "store_lost_and_begins_late"),
+    "read_skew",
+    "lost_update_far_back",
+    "lost_update_of_an_old_snapshot",
+    "late",
+    "late_and_skips",
+    "without_common_places",
+    "store_lost_and_joined",
+    "store_lost_and_begins_late",
 )
 """Scenes that ask for what is not kept, wherever they are cut, or nearly so."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -48,11 +48,17 @@ def galera_cluster(folder: Path) -> Iterator[list[MariaDbServer]]:
         wires = f"gmcast.listen_addr=tcp://{HOST}:{listen[number]};"
         wires += f"ist.recv_addr={HOST}:{transfer[number]};socket.checksum=2"
         return [
-            *("--wsrep-on=ON", f"--wsrep-provider={provider}", "--binlog-format=ROW"),
-            *("--innodb-autoinc-lock-mode=2", f"--wsrep-cluster-address=gcomm://{members}"),
-            *(f"--wsrep-node-name=n{number}", f"--wsrep-node-address={HOST}:{listen[number]}"),
-            *(f"--wsrep-provider-options={wires}", f"--innodb-buffer-pool-size={256 << 20}"),
-            *(f"--wsrep-sst-receive-address={HOST}:{state[number]}", *options),
+            "--wsrep-on=ON",
+            f"--wsrep-provider={provider}",
+            "--binlog-format=ROW",
+            "--innodb-autoinc-lock-mode=2",
+            f"--wsrep-cluster-address=gcomm://{members}",
+            f"--wsrep-node-name=n{number}",
+            f"--wsrep-node-address={HOST}:{listen[number]}",
+            f"--wsrep-provider-options={wires}",
+            f"--innodb-buffer-pool-size={256 << 20}",
+            f"--wsrep-sst-receive-address={HOST}:{state[number]}",
+            *options,
         ]
 
     folders = [folder / f"node{number}" for number in range(NODES)]

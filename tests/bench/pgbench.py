@@ -68,9 +68,15 @@ def pgbench(
         path = folder / "script.sql"
         path.write_text(SCRIPTS[script])
         command = [
-            *(str(postgresql_program("pgbench")), "--no-vacuum", "--protocol=prepared", "--log"),
-            *(f"--client={max(1, clients // len(databases))}", f"--time={seconds}"),
-            *(f"--file={path}", f"--max-tries={TRIES_MAX}", *more),
+            str(postgresql_program("pgbench")),
+            "--no-vacuum",
+            "--protocol=prepared",
+            "--log",
+            f"--client={max(1, clients // len(databases))}",
+            f"--time={seconds}",
+            f"--file={path}",
+            f"--max-tries={TRIES_MAX}",
+            *more,
         ]
         running = [
             subprocess.Popen(

@@ -40,10 +40,14 @@ def completed(stage: int, *operators: str) -> dict[str, Any]:
 def test_stages_have_what_their_tasks_took(tmp_path: Path) -> None:
     events = (
         {"Event": "SparkListenerLogStart"},
-        *(task(7, 1), task(7, 0.5), task(7, 8, spilled=3_000_000)),
+        task(7, 1),
+        task(7, 0.5),
+        task(7, 8, spilled=3_000_000),
         task(7, 1) | {"Task Metrics": None},
-        *(task(2, 1), completed(7, "Scan parquet", "WholeStageCodegen (1)", "Exchange")),
-        *(completed(2), completed(3, "was skipped")),
+        task(2, 1),
+        completed(7, "Scan parquet", "WholeStageCodegen (1)", "Exchange"),
+        completed(2),
+        completed(3, "was skipped"),
     )
     (tmp_path / "local-1").write_text("".join(f"{json.dumps(each)}\n" for each in events))
     small, large = stages(tmp_path)

@@ -32,7 +32,9 @@ SPREAD = 0.3
 """The share of clients that spread their reads."""
 LEVELS = (
     *(Consistency.EVENTUAL,) * 6,
-    *(Consistency.BEFORE, Consistency.AFTER, Consistency.BEFORE_AND_AFTER),
+    Consistency.BEFORE,
+    Consistency.AFTER,
+    Consistency.BEFORE_AND_AFTER,
 )
 Progress = Callable[["Run"], None]
 

@@ -168,12 +168,15 @@ class DockerCluster:
         """The first words of Compose's commands for this cluster, which need its environment."""
         return (
             *compose_command(),
-            *("--project-name", self.project),
-            *("--file", str(COMPOSE_FILE)),
+            "--project-name",
+            self.project,
+            "--file",
+            str(COMPOSE_FILE),
             *(("--file", str(TLS_FILE)) if self.credentials.tls else ()),
             *(("--file", str(ETCD_FILE)) if self.log is LogKind.ETCD else ()),
             *(("--file", str(POSTGRESQL_FILE)) if self._has_postgresql else ()),
-            *("--file", str(self._overlay_path)),
+            "--file",
+            str(self._overlay_path),
         )
 
     def dsn(self, server: str) -> str:

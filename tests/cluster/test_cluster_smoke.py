@@ -132,7 +132,9 @@ def test_every_container_becomes_healthy(plain_cluster: DockerCluster) -> None:
 @pytest.mark.parametrize(
     "verb",
     [
-        *(f"STREAM.DELETE.{STREAM}", f"STREAM.PURGE.{STREAM}", f"STREAM.UPDATE.{STREAM}"),
+        f"STREAM.DELETE.{STREAM}",
+        f"STREAM.PURGE.{STREAM}",
+        f"STREAM.UPDATE.{STREAM}",
         f"STREAM.MSG.DELETE.{STREAM}",
     ],
 )

@@ -256,9 +256,13 @@ def test_a_lost_disk_is_filled_again(cluster: DockerCluster) -> None:
 
 def test_all_faults_at_once_are_healed(cluster: DockerCluster) -> None:
     faults: list[Fault] = [
-        *(Paused(cluster, ["m2"]), Killed(cluster, ["log2"]), Stopped(cluster, ["m1"])),
-        *(isolated(cluster, ["log3"]), PacketLoss(cluster, EVERYBODY, 0.2)),
-        *(PacketDelay(cluster, LOG_SERVERS, 5), DiskFull(cluster, "m3")),
+        Paused(cluster, ["m2"]),
+        Killed(cluster, ["log2"]),
+        Stopped(cluster, ["m1"]),
+        isolated(cluster, ["log3"]),
+        PacketLoss(cluster, EVERYBODY, 0.2),
+        PacketDelay(cluster, LOG_SERVERS, 5),
+        DiskFull(cluster, "m3"),
     ]
     for fault in faults:
         fault.inject()

@@ -252,8 +252,16 @@ def check_images(manifests: Manifests) -> list[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(check_schema, check_selectors, check_ports, check_addresses, check_budgets),
-    *(check_settings, check_log_servers, check_restricted, check_stops, check_images),
+    check_schema,
+    check_selectors,
+    check_ports,
+    check_addresses,
+    check_budgets,
+    check_settings,
+    check_log_servers,
+    check_restricted,
+    check_stops,
+    check_images,
 )
 
 

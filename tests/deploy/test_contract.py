@@ -104,7 +104,9 @@ def test_a_transaction_in_the_log_has_the_fields_of_a_clients_and_its_fragments(
     for field in shared:
         other = logged.fields_by_number[field.number]
         assert (other.name, other.type, other.is_repeated) == (
-            *(field.name, field.type, field.is_repeated),
+            field.name,
+            field.type,
+            field.is_repeated,
         )
     assert {each.name for each in logged.fields} == {
         *(each.name for each in shared),

@@ -142,7 +142,10 @@ def test_files_that_are_mounted_exist() -> None:
 @pytest.mark.parametrize(
     "over",
     [
-        *("compose.yaml", "compose.tls.yaml", "compose.etcd.yaml", "compose.postgresql.yaml"),
+        "compose.yaml",
+        "compose.tls.yaml",
+        "compose.etcd.yaml",
+        "compose.postgresql.yaml",
         "compose.m4.yaml",
     ],
 )

@@ -24,7 +24,9 @@ from tests.integration.waiting import wait_for
 from tests.sources import ROOT
 
 pytestmark = [
-    *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.nightly),
+    pytest.mark.nats,
+    pytest.mark.cluster,
+    pytest.mark.nightly,
     pytest.mark.timeout(1_500),  # It compiles 140 crates.
 ]
 

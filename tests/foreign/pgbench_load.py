@@ -93,8 +93,14 @@ def _repeat(options: Sequence[str], dsn: str, *, seconds: float) -> tuple[str, s
     while time.monotonic() < deadline:
         done = subprocess.run(
             [
-                *(*options, "--client", str(CLIENTS), "--time", str(RUN_SECONDS)),
-                *("--max-tries", "0", dsn),
+                *options,
+                "--client",
+                str(CLIENTS),
+                "--time",
+                str(RUN_SECONDS),
+                "--max-tries",
+                "0",
+                dsn,
             ],
             capture_output=True,
             text=True,

@@ -17,8 +17,18 @@ SQLALCHEMY_BEFORE = (
 PSYCOPG = tuple(
     f"tests/test_{name}.py"
     for name in (
-        *("transaction", "transaction_async", "copy", "copy_async", "pipeline", "pipeline_async"),
-        *("prepared", "prepared_async", "psycopg_dbapi20", "cursor", "cursor_client", "tpc"),
+        "transaction",
+        "transaction_async",
+        "copy",
+        "copy_async",
+        "pipeline",
+        "pipeline_async",
+        "prepared",
+        "prepared_async",
+        "psycopg_dbapi20",
+        "cursor",
+        "cursor_client",
+        "tpc",
     )
 )
 

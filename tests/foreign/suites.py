@@ -18,7 +18,8 @@ from tests.foreign.outcomes import Outcomes, outcomes_of, read_records
 from tests.foreign.pgbench_load import run_load
 
 ALONE = (
-    *("fsync=off", "max_prepared_transactions=20"),
+    "fsync=off",
+    "max_prepared_transactions=20",
     "default_transaction_isolation=repeatable read",
 )
 

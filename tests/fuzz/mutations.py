@@ -86,8 +86,19 @@ def noise(payload: bytes, chance: random.Random) -> bytes:
 
 
 MUTATIONS: Sequence[Mutation] = (
-    *(flip_bits, flip_bits, flip_bits, set_number, set_number, cut, remove, repeat, double),
-    *(add_many, add_unknown, nest_groups, noise),
+    flip_bits,
+    flip_bits,
+    flip_bits,
+    set_number,
+    set_number,
+    cut,
+    remove,
+    repeat,
+    double,
+    add_many,
+    add_unknown,
+    nest_groups,
+    noise,
 )
 
 

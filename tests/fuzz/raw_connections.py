@@ -33,9 +33,12 @@ CONNECTIONS = 100
 HEADER_BLOCK = b"".join(
     literal(name, value)
     for name, value in (
-        *((":method", "POST"), (":scheme", "http"), (":authority", "a")),
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "a"),
         (":path", "/groupcert.v1.GroupService/GetStatus"),
-        *(("te", "trailers"), ("content-type", "application/grpc")),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
     )
 )
 Speech = Callable[[random.Random], bytes]
@@ -108,7 +111,12 @@ def _strange_messages(chance: random.Random) -> bytes:
 
 
 SPEECHES: Sequence[Speech] = (
-    *(_noise, _other_protocols, _random_frames, _floods, _rapid_resets, _strange_messages),
+    _noise,
+    _other_protocols,
+    _random_frames,
+    _floods,
+    _rapid_resets,
+    _strange_messages,
 )
 
 

@@ -213,9 +213,15 @@ class ReplicaProcess(CommandProcess):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(
             [
-                *("replica", "--target", target),
+                "replica",
+                "--target",
+                target,
                 *sources,
-                *("--address", self.address, "--scheme", *scheme.split(), *arguments),
+                "--address",
+                self.address,
+                "--scheme",
+                *scheme.split(),
+                *arguments,
             ],
             folder / "replica.log",
         )

@@ -132,7 +132,12 @@ def test_a_killed_member_loses_no_decision_and_repeats_none(group: LocalGroup) -
         assert len(ids) == len(set(ids))
         assert acknowledged <= set(ids)
         assert {row["kind"] for row in rows} >= {
-            *("start", "settings", "view_change", "report", "stable_set", "collection"),
+            "start",
+            "settings",
+            "view_change",
+            "report",
+            "stable_set",
+            "collection",
         }
     reports = [row for row in each_rows[0] if row.get("reported_place")]
     assert {row["origin"] for row in reports} == set(group.names)

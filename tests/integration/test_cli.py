@@ -137,8 +137,13 @@ class TestStatus:
             assert row["position"] > 0
             assert [worker["worker"] for worker in row["workers"]] == [0, 1, 2, 3]
             assert row.keys() >= {
-                *("gtid_executed", "certification_info_items", "relay_queue_length"),
-                *("certified", "conflicts", "too_old", "refused"),
+                "gtid_executed",
+                "certification_info_items",
+                "relay_queue_length",
+                "certified",
+                "conflicts",
+                "too_old",
+                "refused",
             }
 
     def test_a_member_that_is_down_is_a_finding(self, group: LocalGroup) -> None:

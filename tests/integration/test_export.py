@@ -19,13 +19,28 @@ from tests.members.certification_logs import read_log
 
 COMMITS = 300
 OWN = {
-    *("number", "chain", "history", "observer", "settings"),
-    *("decided_us", "started_us", "executed_us", "committed_us", "started_tick", "committed_tick"),
-    *("worker", "commit_parent", "commit_id"),
+    "number",
+    "chain",
+    "history",
+    "observer",
+    "settings",
+    "decided_us",
+    "started_us",
+    "executed_us",
+    "committed_us",
+    "started_tick",
+    "committed_tick",
+    "worker",
+    "commit_parent",
+    "commit_id",
 }
 """Columns of who was there, and of how the rows were written."""
 OBSERVERS_OWN = {
-    *("is_local", "last_committed", "sequence_number", "last_committed_global", "resets_clock"),
+    "is_local",
+    "last_committed",
+    "sequence_number",
+    "last_committed_global",
+    "resets_clock",
 }
 """Columns in which members differ."""
 

@@ -223,7 +223,10 @@ def test_a_stream_answers_each_transaction_for_itself(
         new = read(write_set=[f"{key.hex()}/new"])
         outcomes = certified(channels[0], schema, lost, new, schema)
         assert [outcome.verdict for outcome in outcomes] == [
-            *(VERDICT_UNKNOWN, VERDICT_UNKNOWN, VERDICT_CERTIFIED, VERDICT_UNKNOWN)
+            VERDICT_UNKNOWN,
+            VERDICT_UNKNOWN,
+            VERDICT_CERTIFIED,
+            VERDICT_UNKNOWN,
         ]
         assert [outcome.transaction_id for outcome in outcomes] == [
             each.transaction_id for each in (schema, lost, new, schema)

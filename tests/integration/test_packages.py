@@ -24,8 +24,18 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
 BYTES_MAX = 60_000_000
 BROUGHT_BY_EXTRAS = {
-    *("nats", "nats_server", "numpy", "pandas", "prometheus_client", "psutil"),
-    *("psycopg", "pyarrow", "pymysql", "pyspark", "rocksdict", "uvloop"),
+    "nats",
+    "nats_server",
+    "numpy",
+    "pandas",
+    "prometheus_client",
+    "psutil",
+    "psycopg",
+    "pyarrow",
+    "pymysql",
+    "pyspark",
+    "rocksdict",
+    "uvloop",
 }
 USE = """
 import sys, groupcert

@@ -160,7 +160,8 @@ def test_rows_of_a_savepoint_that_was_rolled_back_are_not_sent(servers3: Postgre
 @pytest.mark.parametrize(
     "when",
     [
-        *("ALL IMMEDIATE", "ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED"),
+        "ALL IMMEDIATE",
+        "ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED",
         "groupcert.groupcert_commit IMMEDIATE",
     ],
 )
@@ -203,10 +204,14 @@ def test_rows_may_be_changed_behind_constraints_that_were_checked(
     """As Django checks them, between fixtures and before it commits."""
     with servers3.primaries[0].connect() as session:
         for statement in (
-            *("INSERT INTO orders VALUES (50, 1, 1)", "SET CONSTRAINTS ALL IMMEDIATE"),
-            *("INSERT INTO orders VALUES (51, 1, 1)", "DELETE FROM orders WHERE id = 50"),
-            *("SET CONSTRAINTS ALL DEFERRED", "UPDATE orders SET account = 2 WHERE id = 51"),
-            *("SET CONSTRAINTS ALL IMMEDIATE", "INSERT INTO orders VALUES (52, 1, 1)"),
+            "INSERT INTO orders VALUES (50, 1, 1)",
+            "SET CONSTRAINTS ALL IMMEDIATE",
+            "INSERT INTO orders VALUES (51, 1, 1)",
+            "DELETE FROM orders WHERE id = 50",
+            "SET CONSTRAINTS ALL DEFERRED",
+            "UPDATE orders SET account = 2 WHERE id = 51",
+            "SET CONSTRAINTS ALL IMMEDIATE",
+            "INSERT INTO orders VALUES (52, 1, 1)",
         ):
             session.execute(statement.encode())
     rows = [row for row in servers3.settle()[1] if row[0] >= 50]

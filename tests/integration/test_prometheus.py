@@ -47,7 +47,8 @@ class Prometheus(Server):
         command = [
             program("prometheus", server="Prometheus", advice="sudo apt-get install prometheus"),
             f"--config.file={folder / 'prometheus.yml'}",
-            *(f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={self.address}"),
+            f"--storage.tsdb.path={folder / 'tsdb'}",
+            f"--web.listen-address={self.address}",
         ]
         super().__init__(command, folder / "prometheus.log")
 

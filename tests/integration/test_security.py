@@ -293,8 +293,14 @@ def test_the_command_takes_files_as_flags_and_from_the_environment(
     tls = secured.tls("guest")
     (tmp_path / "token").write_text(TOKENS["robot"] + "\n")
     flags = [
-        *("--tls-authority", str(tls.authority), "--tls-certificate", str(tls.certificate)),
-        *("--tls-key", str(tls.key), "--token-file", str(tmp_path / "token")),
+        "--tls-authority",
+        str(tls.authority),
+        "--tls-certificate",
+        str(tls.certificate),
+        "--tls-key",
+        str(tls.key),
+        "--token-file",
+        str(tmp_path / "token"),
     ]
     status = ("status", secured.address, "--json")
     done = groupcert(*status, *flags)

@@ -257,8 +257,13 @@ def _operation(document: dict[str, Any]) -> Operation:
 
 
 _APPLIED_FIELDS = (
-    *("gtid", "version", "clock_run", "last_committed", "sequence_number"),
-    *("started_tick", "committed_tick"),
+    "gtid",
+    "version",
+    "clock_run",
+    "last_committed",
+    "sequence_number",
+    "started_tick",
+    "committed_tick",
 )
 """Between the transaction's id and its items; with their names they would be most of a file."""
 

@@ -97,7 +97,10 @@ HISTORIES: dict[str, tuple[Applied, ...]] = {
     "versions-not-dense": (ONE, THREE),
 }
 FOLLOWS = {
-    *("acknowledged-lost", "decision-differs", "relay-overlap", "version-differs"),
+    "acknowledged-lost",
+    "decision-differs",
+    "relay-overlap",
+    "version-differs",
     "versions-not-dense",
 }
 """Where one thing is wrong with a history, others are, too: a transaction instead of another one

@@ -21,8 +21,11 @@ def logging_server(folder: Path) -> Iterator[servers.MariaDbServer]:
         ServerMissing: MariaDB is not installed.
     """
     options = (
-        *("--log-bin=binlog", f"--server-id={SERVER_ID}", "--binlog-format=ROW"),
-        *("--binlog-row-metadata=FULL", "--binlog-commit-wait-count=4"),
+        "--log-bin=binlog",
+        f"--server-id={SERVER_ID}",
+        "--binlog-format=ROW",
+        "--binlog-row-metadata=FULL",
+        "--binlog-commit-wait-count=4",
         "--binlog-commit-wait-usec=20000",
     )
     with servers.MariaDbServer(folder, *options) as running:

@@ -41,13 +41,19 @@ class Pgbench(AtWork):
             runs += 1
             done = subprocess.run(
                 [
-                    *(str(self._program), "--no-vacuum", "--file", str(self._script)),
-                    *("--client", str(CLIENTS), "--time", str(RUN_SECONDS), "--max-tries", "0"),
-                    *(
-                        "--random-seed",
-                        str(self._seed * 10_000 + number * 1_000 + runs),
-                        self._dsns[number],
-                    ),
+                    str(self._program),
+                    "--no-vacuum",
+                    "--file",
+                    str(self._script),
+                    "--client",
+                    str(CLIENTS),
+                    "--time",
+                    str(RUN_SECONDS),
+                    "--max-tries",
+                    "0",
+                    "--random-seed",
+                    str(self._seed * 10_000 + number * 1_000 + runs),
+                    self._dsns[number],
                 ],
                 capture_output=True,
                 text=True,

@@ -9,7 +9,10 @@ from tests import servers
 from tests.laboratory.mutants import environment_of, run_program
 
 pytestmark = [
-    *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.slow),
+    pytest.mark.nats,
+    pytest.mark.cluster,
+    pytest.mark.database,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
 

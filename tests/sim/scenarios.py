@@ -50,14 +50,24 @@ SCENARIOS = {
     "mix": Scenario(_ALL, drift=True, loss=0.1),
     "away": Scenario(
         (
-            *((2, faults.crash), (1, faults.start), (1, faults.leave), (1, faults.stop_outside)),
-            *((2, faults.switch_timelines), (1, faults.act_as_operator), (1, faults.pause)),
+            (2, faults.crash),
+            (1, faults.start),
+            (1, faults.leave),
+            (1, faults.stop_outside),
+            (2, faults.switch_timelines),
+            (1, faults.act_as_operator),
+            (1, faults.pause),
         )
     ),
     "churn": Scenario(
         (
-            *((3, faults.leave), (6, faults.stop_outside), (6, faults.start), (1, faults.expel)),
-            *((1, faults.crash), (1, faults.appoint), (1, faults.change_settings)),
+            (3, faults.leave),
+            (6, faults.stop_outside),
+            (6, faults.start),
+            (1, faults.expel),
+            (1, faults.crash),
+            (1, faults.appoint),
+            (1, faults.change_settings),
         ),
         weight=4,
     ),
@@ -65,8 +75,11 @@ SCENARIOS = {
     "delay": Scenario(((1, faults.crash), (2, faults.start), (1, faults.lag)), loss=0.6),
     "disk": Scenario(
         (
-            *((3, faults.lose_disk), (4, faults.start), (1, faults.crash)),
-            *((1, faults.switch_timelines), (1, faults.act_as_operator)),
+            (3, faults.lose_disk),
+            (4, faults.start),
+            (1, faults.crash),
+            (1, faults.switch_timelines),
+            (1, faults.act_as_operator),
         )
     ),
     "kill": Scenario(((5, faults.crash), (1, faults.crash_all), (7, faults.start))),
@@ -74,8 +87,12 @@ SCENARIOS = {
     "log-leader": Scenario(((4, faults.lose_log), (1, faults.crash), (2, faults.start))),
     "lost-tail": Scenario(
         (
-            *((2, faults.lose_tail), (3, faults.crash), (3, faults.start), (1, faults.roll)),
-            *((1, faults.lose_disk), (3, faults.trust_log)),
+            (2, faults.lose_tail),
+            (3, faults.crash),
+            (3, faults.start),
+            (1, faults.roll),
+            (1, faults.lose_disk),
+            (3, faults.trust_log),
         )
     ),
     "partition": Scenario(((4, faults.cut_off), (1, faults.crash), (2, faults.start))),
@@ -83,8 +100,12 @@ SCENARIOS = {
     "rolling": Scenario(((4, faults.roll), (1, faults.start))),
     "stranger": Scenario(
         (
-            *((6, faults.write_junk), (2, faults.impersonate), (1, faults.crash)),
-            *((3, faults.start), (1, faults.leave), (1, faults.stop_outside)),
+            (6, faults.write_junk),
+            (2, faults.impersonate),
+            (1, faults.crash),
+            (3, faults.start),
+            (1, faults.leave),
+            (1, faults.stop_outside),
         ),
         weight=4,
     ),

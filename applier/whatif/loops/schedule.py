@@ -52,8 +52,12 @@ _Numbers = Sequence[int]
 _TYPES = "QIQQQQIIQQQIQIQBQI"
 """Type codes of `Columns`: one compiled loop takes all of them, the empty ones too."""
 _SHARES = (
-    *("shares", "share_entries", "share_us"),
-    *("share_alone", "partition_offsets", "partitions"),
+    "shares",
+    "share_entries",
+    "share_us",
+    "share_alone",
+    "partition_offsets",
+    "partitions",
 )
 
 
@@ -337,6 +341,10 @@ class _ColumnsOf:
             shares.end(alone=False)
         self.partitions[scheme] = len(shares.numbers)
         return (
-            *(shares.firsts, shares.entries, shares.times_us),
-            *(shares.alone, shares.offsets, shares.partitions),
+            shares.firsts,
+            shares.entries,
+            shares.times_us,
+            shares.alone,
+            shares.offsets,
+            shares.partitions,
         )

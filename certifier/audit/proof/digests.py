@@ -46,7 +46,9 @@ STEP = pl.Schema(
 )
 _HALVES = ("low", "high")
 _KINDS = (
-    *(RecordKind.TRANSACTION, RecordKind.STABLE_SET, RecordKind.START),
+    RecordKind.TRANSACTION,
+    RecordKind.STABLE_SET,
+    RecordKind.START,
     RecordKind.EXECUTED_ELSEWHERE,
 )
 

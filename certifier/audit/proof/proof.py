@@ -449,8 +449,13 @@ def _members(log: Log) -> pl.DataFrame:
     """Returns the histories that members have written, with columns to match reports to them."""
     rows = [
         (
-            *(mine.h, _group(mine), mine.observer, mine.first_place, mine.last_place),
-            *(mine.first_us, -1 if mine.joined_place is None else mine.joined_place),
+            mine.h,
+            _group(mine),
+            mine.observer,
+            mine.first_place,
+            mine.last_place,
+            mine.first_us,
+            -1 if mine.joined_place is None else mine.joined_place,
             *((mine.before.whole_place, mine.before.last_place) if mine.before else (0, -1)),
         )
         for mine in log.histories

@@ -30,14 +30,29 @@ NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
 """Findings whose `low` is the version of a writer that the history does not show."""
 _ANOMALIES = {
-    *(Code.LOST_UPDATE, Code.READ_SKEW, Code.WRITE_SKEW, Code.SERIALIZATION_CYCLE),
+    Code.LOST_UPDATE,
+    Code.READ_SKEW,
+    Code.WRITE_SKEW,
+    Code.SERIALIZATION_CYCLE,
     Code.INFORMATION_CYCLE,
 }
 _OF_DECISIONS = {
-    *(Code.CONFLICT_MISSED, Code.CONFLICT_FALSE, Code.WINNER_WRONG, Code.TOO_OLD_MISSED),
-    *(Code.TOO_OLD_FALSE, Code.REFUSAL_MISSED, Code.REFUSAL_FALSE, Code.GTID_DUPLICATE),
-    *(Code.GTID_GAP, Code.GTID_ORDER, Code.VERSION_WRONG, Code.STABLE_SET_WRONG),
-    *(Code.MEMBERS_DISAGREE, Code.RECORD_MISSING, Code.RECORD_EDITED, Code.RECORD_REORDERED),
+    Code.CONFLICT_MISSED,
+    Code.CONFLICT_FALSE,
+    Code.WINNER_WRONG,
+    Code.TOO_OLD_MISSED,
+    Code.TOO_OLD_FALSE,
+    Code.REFUSAL_MISSED,
+    Code.REFUSAL_FALSE,
+    Code.GTID_DUPLICATE,
+    Code.GTID_GAP,
+    Code.GTID_ORDER,
+    Code.VERSION_WRONG,
+    Code.STABLE_SET_WRONG,
+    Code.MEMBERS_DISAGREE,
+    Code.RECORD_MISSING,
+    Code.RECORD_EDITED,
+    Code.RECORD_REORDERED,
     Code.REPORT_WRONG,
 }
 """Findings about what the group's digests cover."""
@@ -45,8 +60,14 @@ _CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
 
 
 _BY_STATE = {
-    *(Code.PURGED_TOO_EARLY, Code.TOO_OLD_FALSE, Code.WINDOW_WRONG, Code.VIEW_CHANGE_WRONG),
-    *(Code.STAMP_TOO_HIGH, Code.SEQUENCE_WRONG, Code.GTID_GAP, Code.GTID_ORDER),
+    Code.PURGED_TOO_EARLY,
+    Code.TOO_OLD_FALSE,
+    Code.WINDOW_WRONG,
+    Code.VIEW_CHANGE_WRONG,
+    Code.STAMP_TOO_HIGH,
+    Code.SEQUENCE_WRONG,
+    Code.GTID_GAP,
+    Code.GTID_ORDER,
 }
 """Findings that follow where a missing record moved what the next ones met."""
 

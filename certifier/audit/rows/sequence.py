@@ -37,7 +37,12 @@ _STATE_KINDS = pl.Schema(
     }
 )
 _NOT_LEFT = (
-    *("snapshot_version", "snapshot_set", "is_local", "is_large", "last_committed", "reads"),
+    "snapshot_version",
+    "snapshot_set",
+    "is_local",
+    "is_large",
+    "last_committed",
+    "reads",
     "winner_version",
 )
 """Columns of `base_rows` of which a row leaves nothing behind."""

@@ -319,8 +319,16 @@ def _measure_stretch(rows: pl.DataFrame, stretch: int, *, is_forced: bool) -> pl
     waiting = is_counted & (column("lc") > np.maximum(reached, 1)) & ~alone
     head, first = (rows["h"][0], stretch), rows["number"][0]
     total = (
-        *(*head, TOTAL, first, int(counts.sum()), int(heights[-1]), int(widths.max(initial=0))),
-        *(int(lengths.sum()), int(path[-1]), epochs(waited, is_counted), int(waiting.sum())),
+        *head,
+        TOTAL,
+        first,
+        int(counts.sum()),
+        int(heights[-1]),
+        int(widths.max(initial=0)),
+        int(lengths.sum()),
+        int(path[-1]),
+        epochs(waited, is_counted),
+        int(waiting.sum()),
         int(is_forced),
     )
     parts = [

@@ -21,8 +21,13 @@ NAMES = ("observer", "history")
 TELLING = (RecordKind.START.value, RecordKind.SETTINGS.value)
 """Kinds of rows that have settings."""
 BEGIN = (
-    *("number", "version", "sequence_number", "last_committed_global"),
-    *("stable_version", "collected_version", "place"),
+    "number",
+    "version",
+    "sequence_number",
+    "last_committed_global",
+    "stable_version",
+    "collected_version",
+    "place",
 )
 MILESTONE_ROWS = 1 << 14
 """Rows between two milestones of a history."""
@@ -32,18 +37,40 @@ PACED = ("certified", "remote", "stamped", "timed", "ticked", "alone", "work_us"
 _PACED = tuple(f"paced_{name}" for name in PACED)
 _COLLECTED = ("collections", "purged_items", "closed")
 _SUMS = (
-    *("rows", "unplaced", "transactions", *Verdict, "refused_gtids", "stamped", "read_sets"),
-    *("certified_read_sets", "gtid_snapshots", "snapshots", "elsewhere"),
+    "rows",
+    "unplaced",
+    "transactions",
+    *Verdict,
+    "refused_gtids",
+    "stamped",
+    "read_sets",
+    "certified_read_sets",
+    "gtid_snapshots",
+    "snapshots",
+    "elsewhere",
     *_COLLECTED,
     *_PACED,
 )
 _LEAST = (
-    *("first_number", "first_place", "first_version", "first_us", "first_set", "first_tick"),
-    *("paced_first_us", "paced_first_number", "applied_first_us"),
+    "first_number",
+    "first_place",
+    "first_version",
+    "first_us",
+    "first_set",
+    "first_tick",
+    "paced_first_us",
+    "paced_first_number",
+    "applied_first_us",
 )
 _MOST = (
-    *("format_version", "last_number", "last_place", "last_version", "last_us"),
-    *("paced_last_us", "paced_last_number", "applied_last_us"),
+    "format_version",
+    "last_number",
+    "last_place",
+    "last_version",
+    "last_us",
+    "paced_last_us",
+    "paced_last_number",
+    "applied_last_us",
 )
 _STAMPS = ("first_stamp_at", "first_stamp")
 LASTS = ("stamp", "stable", "collected", "edge")
@@ -322,8 +349,10 @@ def _paced_ends(certified: pl.Expr) -> list[pl.Expr]:
     ran = certified & pl.col("committed_tick").is_not_null() & is_applied()
     begun = pl.min_horizontal("decided_us", "started_us").filter(ran)
     return [
-        *(decided.min().alias("paced_first_us"), decided.max().alias("paced_last_us")),
-        *(number.min().alias("paced_first_number"), number.max().alias("paced_last_number")),
+        decided.min().alias("paced_first_us"),
+        decided.max().alias("paced_last_us"),
+        number.min().alias("paced_first_number"),
+        number.max().alias("paced_last_number"),
         begun.min().alias("applied_first_us"),
         pl.col("committed_us").filter(ran).max().alias("applied_last_us"),
     ]

@@ -176,12 +176,23 @@ def test_a_table_that_loses_its_key_stands_for_all_rows_once(path: Path) -> None
 
 def test_a_statement_stands_for_all_rows_of_the_databases_that_it_names(path: Path) -> None:
     groups = [
-        *(w.gtid(1, 0, 1), w.query("CREATE TABLE t (a INT)", databases=["shop", "audit"])),
-        *(w.gtid(2, 1, 2), w.query("BEGIN"), w.query("UPDATE t SET a = 1", seconds=3), w.xid()),
-        *(w.gtid(3, 2, 3), w.query("XA START X'61',X'',1"), *insert(1)[1:3]),
-        *(w.query("XA END X'61',X'',1"), w.event(38, bytes(13))),
-        *(w.gtid(4, 3, 4), w.query("XA COMMIT X'61',X'',1")),
-        *(w.gtid(5, 4, 5), w.query("BEGIN"), w.query("DELETE FROM t"), *insert(1)[1:]),
+        w.gtid(1, 0, 1),
+        w.query("CREATE TABLE t (a INT)", databases=["shop", "audit"]),
+        w.gtid(2, 1, 2),
+        w.query("BEGIN"),
+        w.query("UPDATE t SET a = 1", seconds=3),
+        w.xid(),
+        w.gtid(3, 2, 3),
+        w.query("XA START X'61',X'',1"),
+        *insert(1)[1:3],
+        w.query("XA END X'61',X'',1"),
+        w.event(38, bytes(13)),
+        w.gtid(4, 3, 4),
+        w.query("XA COMMIT X'61',X'',1"),
+        w.gtid(5, 4, 5),
+        w.query("BEGIN"),
+        w.query("DELETE FROM t"),
+        *insert(1)[1:],
     ]
     ddl, update, prepared, committed, mixed = read(path, w.log(groups))[0]
     assert (ddl.is_ddl, ddl.databases, ddl.tables) == (True, ("audit", "shop"), None)

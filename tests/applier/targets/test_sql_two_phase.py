@@ -116,6 +116,9 @@ def test_sessions_lost_between_the_phases_change_nothing(database: Database, ste
     assert len(database.orders()) == 20
     assert database.prepared() == 0
     assert [part for _, part in database.executed()] == [
-        *("", "part 0/3", "part 1/3", "part 2/3"),
+        "",
+        "part 0/3",
+        "part 1/3",
+        "part 2/3",
     ]
     target.close()

@@ -52,9 +52,14 @@ class Script:
             idle = [f"{_name(cause)} {time_us}" for cause, time_us in _by_name(run.idle_us)]
             rows.append(
                 (
-                    *(words, run.makespan_us, bound_of(run, limits, self.workload)),
-                    *(run.executing_us, run.waiting_us, run.committing_us),
-                    *(", ".join(idle) or "-", run.commit_groups),
+                    words,
+                    run.makespan_us,
+                    bound_of(run, limits, self.workload),
+                    run.executing_us,
+                    run.waiting_us,
+                    run.committing_us,
+                    ", ".join(idle) or "-",
+                    run.commit_groups,
                     "parts" if run.overtakers is None else run.overtakers,
                 )
             )

@@ -110,7 +110,16 @@ class TestChain:
     def test_rows_that_differ_have_texts_that_differ(self) -> None:
         """Keys and names come from clients, and may have any character."""
         keys: list[list[str] | None] = [
-            *(None, [], [""], ["", ""], ["a,b"], ["a", "b"], ["a,1:b"], ["null"], ["é"], ["]"]),
+            None,
+            [],
+            [""],
+            ["", ""],
+            ["a,b"],
+            ["a", "b"],
+            ["a,1:b"],
+            ["null"],
+            ["é"],
+            ["]"],
         ]
         texts = {text_of({"write_keys": each}) for each in keys}
         assert len(texts) == len(keys)

@@ -329,7 +329,10 @@ class TestReading:
             source.rotate()
         assert drawn(read_all(source.reader(f"{SOURCE}:1-4"))) == ["file3", "5", "6", "file4"]
         assert drawn(read_all(source.reader(f"{SOURCE}:1-3:5-6"))) == [
-            *("file2", "4", "file3", "file4"),
+            "file2",
+            "4",
+            "file3",
+            "file4",
         ]
         assert drawn(read_all(source.reader(f"{SOURCE}:1-6"))) == ["file4"]
 

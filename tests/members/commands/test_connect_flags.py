@@ -106,15 +106,27 @@ def test_without_an_address_it_is_the_group_that_is_up_in_the_folder(here: Path)
 
 
 CHANGING = (
-    *("set lag=3", "mode multi-primary", "primary m1", "expel m1", "forget m1", "leave"),
-    *("rejoin", "skip 1", "restart --run {name}"),
+    "set lag=3",
+    "mode multi-primary",
+    "primary m1",
+    "expel m1",
+    "forget m1",
+    "leave",
+    "rejoin",
+    "skip 1",
+    "restart --run {name}",
 )
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        *("status", "status --applier", "health", "load", "backup --out b", "group settings"),
+        "status",
+        "status --applier",
+        "health",
+        "load",
+        "backup --out b",
+        "group settings",
         *(f"group {line}" for line in CHANGING),
     ],
 )
@@ -139,7 +151,8 @@ def test_every_verb_that_changes_a_group_can_be_told_which_one() -> None:
     }
     assert {words for words in calling if "group" in parameters[words]} == {
         *changing,
-        *("load", "postgresql ddl"),
+        "load",
+        "postgresql ddl",
     }
 
 

@@ -194,8 +194,16 @@ def test_the_verb_status_answers_with_one_document_and_0(
 
     document = json.loads(wait_for("a group that is well", answer))
     assert set(document) == {
-        *("group", "view_id", "primary", "format_version", "view", "departed", "log", "comparison"),
-        *("members", "problems"),
+        "group",
+        "view_id",
+        "primary",
+        "format_version",
+        "view",
+        "departed",
+        "log",
+        "comparison",
+        "members",
+        "problems",
     }
     for row in (*document["members"], *document["view"]):
         assert (row["release"], row["format_version"]) == (version("groupcert"), FORMAT_VERSION)

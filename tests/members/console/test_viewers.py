@@ -59,8 +59,12 @@ def test_a_list_lets_observers_in(authorization: str, expected: int) -> None:
 @pytest.mark.parametrize(
     ("peer", "expected"),
     [
-        *(("127.0.0.9", 200), ("::1", 200), ("::ffff:127.0.0.1", 200)),
-        *(("10.0.0.1", 401), ("fe80::1%eth0", 401), ("::ffff:10.0.0.1", 401)),
+        ("127.0.0.9", 200),
+        ("::1", 200),
+        ("::ffff:127.0.0.1", 200),
+        ("10.0.0.1", 401),
+        ("fe80::1%eth0", 401),
+        ("::ffff:10.0.0.1", 401),
     ],
 )
 def test_a_token_counts_from_this_machine_only(peer: str, expected: int) -> None:

@@ -21,8 +21,16 @@ from groupcert.members.core.views import MemberState, View
 from tests.members.core.message_text import key_of, run_text, settings_text, short
 
 ROW_FIELDS = (
-    *("origin", "session", "is_local", "verdict", "is_large", "transaction_id", "settings"),
-    *("reported_place", "reported_chain", "sequence_number"),
+    "origin",
+    "session",
+    "is_local",
+    "verdict",
+    "is_large",
+    "transaction_id",
+    "settings",
+    "reported_place",
+    "reported_chain",
+    "sequence_number",
 )
 
 

@@ -70,8 +70,12 @@ def test_columns_are_a_sequence_of_plain_transactions() -> None:
     assert columns is not None and columns[1:] == plain[1:]
     assert columns != 7
     for others in (
-        *({"read_set": [1]}, {"gtid": Gtid("a", 1)}, {"report_applied": True}, {"domain_id": 1}),
-        *({"snapshot": GtidSet()}, {"payload": FragmentSet(1, 2, 3, 4, bytes(16)).reference()}),
+        {"read_set": [1]},
+        {"gtid": Gtid("a", 1)},
+        {"report_applied": True},
+        {"domain_id": 1},
+        {"snapshot": GtidSet()},
+        {"payload": FragmentSet(1, 2, 3, 4, bytes(16)).reference()},
     ):
         other = plain[0]._replace(**others)
         assert PlainColumns.of([*plain, other]) is None

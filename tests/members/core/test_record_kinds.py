@@ -37,8 +37,13 @@ from tests.members.state_machines import (
 )
 
 FIRST = {
-    *("view_proposal", "report", "group_settings", "appointment"),
-    *("abandonment", "forgetting", "skip"),
+    "view_proposal",
+    "report",
+    "group_settings",
+    "appointment",
+    "abandonment",
+    "forgetting",
+    "skip",
 }
 KINDS_OF_FORMAT = {FORMAT_FIRST: FIRST, 3: FIRST | {"comparison", "row_digests"}}
 """Written by hand for each format that a release has written, and never changed."""

@@ -115,7 +115,9 @@ class TestChecks:
         banks[1].move(SECOND)
         findings = found(banks)
         assert (findings.converged, findings.exactly_once, findings.invariant_ok) == (
-            *(False, True, True),
+            False,
+            True,
+            True,
         )
         assert findings.texts[0].startswith("servers differ in their rows: {'m1': ")
 
@@ -123,6 +125,8 @@ class TestChecks:
         banks[1].query("UPDATE accounts SET balance = balance + 1 WHERE id = 3")
         findings = found(banks)
         assert (findings.converged, findings.exactly_once, findings.invariant_ok) == (
-            *(False, False, False),
+            False,
+            False,
+            False,
         )
         assert "m2: all accounts hold 200001, expected 200000" in findings.texts

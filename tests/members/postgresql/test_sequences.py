@@ -70,7 +70,10 @@ def test_a_server_gives_its_own_numbers_until_detach(postgresql_dsn: str) -> Non
         session.execute(SCHEMA.encode())
         alike = attach(postgresql_dsn, ["public.*"]).sequences_alike
         assert alike == [
-            *("public.blocks", "public.down", "public.lines_id_seq", "public.lines_place_seq"),
+            "public.blocks",
+            "public.down",
+            "public.lines_id_seq",
+            "public.lines_place_seq",
         ]
         done = attach(postgresql_dsn, ["public.*"], numbering=Numbering(2, 3))
         assert done.sequences == {

@@ -78,9 +78,14 @@ class Writer:
     async def every_way(self) -> list[GroupcertError | None]:
         """Returns what it was refused with, of each way; None: it was not."""
         ways: list[Callable[[], Awaitable[None]]] = [
-            *(self.put, partial(self.put, IN_PARTS), self.delete),
-            *(self.certify, partial(self.certify, LARGE), partial(self.certify, deletes=True)),
-            *(self.stream, partial(self.stream, LARGE)),
+            self.put,
+            partial(self.put, IN_PARTS),
+            self.delete,
+            self.certify,
+            partial(self.certify, LARGE),
+            partial(self.certify, deletes=True),
+            self.stream,
+            partial(self.stream, LARGE),
         ]
         return [await self._refusal(way) for way in ways]
 

@@ -161,8 +161,13 @@ async def test_everything_speaks_tls_where_it_is_asked_for(tmp_path: Path) -> No
     authority = Authority(tmp_path / "tls")
     tls, own = authority.issue("etcd"), authority.issue("member")
     flags = (
-        *("--cert-file", str(tls.certificate), "--key-file", str(tls.key)),
-        *("--client-cert-auth", "--trusted-ca-file", str(tls.authority)),
+        "--cert-file",
+        str(tls.certificate),
+        "--key-file",
+        str(tls.key),
+        "--client-cert-auth",
+        "--trusted-ca-file",
+        str(tls.authority),
     )
     with running_etcd(tmp_path / "etcd", 1, flags=flags, scheme="s") as servers:
         options = EtcdOptions(

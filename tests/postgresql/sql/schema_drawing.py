@@ -22,8 +22,22 @@ ROWS_MAX = 4
 """Of each table, before it is attached."""
 TABLE_NAMES = ("t", "Übung", "with space", 'quo"te', "50%", "%s", "select", "o'clock", "x" * 63)
 COLUMN_NAMES = (
-    *("id", "Größe", "a b", 'quo"te', "50%", "%s", "order", "o'clock", "n" * 63, "UPPER"),
-    *("{x}", "new", "old", "value", "tableoid_", "a,b"),
+    "id",
+    "Größe",
+    "a b",
+    'quo"te',
+    "50%",
+    "%s",
+    "order",
+    "o'clock",
+    "n" * 63,
+    "UPPER",
+    "{x}",
+    "new",
+    "old",
+    "value",
+    "tableoid_",
+    "a,b",
 )
 PLAIN_NAMES = tuple("abcdefghijklmnop")
 """In most cases: odd names would hide what else is wrong with a tree that does not take them."""
@@ -33,7 +47,9 @@ INTEGER, TEXT, BOOLEAN = (
 )
 EMAIL = ColumnType("text", ("a@x", "b@x"), True)
 ATTEMPTS = (
-    *("RESET ROLE", "SET ROLE NONE", "SET SESSION AUTHORIZATION DEFAULT"),
+    "RESET ROLE",
+    "SET ROLE NONE",
+    "SET SESSION AUTHORIZATION DEFAULT",
     *(f"ALTER ROLE {quoted(name)} SUPERUSER" for name in (*OWNERS, *CLIENTS)),
     f"GRANT {quoted(OWNERS[0])} TO {CLIENTS[0]}",
     "ALTER TABLE groupcert.settings OWNER TO client_a",

@@ -13,14 +13,19 @@ from tests.postgresql.sql.mutants import MUTANTS
 from tests.postgresql.sql.session_drawing import draw_case
 
 pytestmark = [
-    *(pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.slow),
+    pytest.mark.nats,
+    pytest.mark.cluster,
+    pytest.mark.database,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
 
 SEEDS = ("--seed", "1", "--seeds", "12")
 """Some 25 s."""
 EACH_RUN = (
-    *("keys_by_name", "items_without_predicate", "note_outlives_savepoint"),
+    "keys_by_name",
+    "items_without_predicate",
+    "note_outlives_savepoint",
     "executed_as_superuser",
 )
 """Mutants that are not left to the nightly run, in an order in which few need a group of their own.
