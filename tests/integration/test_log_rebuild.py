@@ -53,6 +53,11 @@ def commit_rows(group: LocalGroup, kind: str, *names: str) -> set[bytes]:
     return keys
 
 
+def has_everywhere(group: LocalGroup, version: int) -> bool:
+    """Whether all members have committed a version: others than the client's are told of it later."""
+    return all(group.status(name).observer.committed_version == version for name in group.names)
+
+
 def keys_at(group: LocalGroup, name: str) -> set[bytes]:
     with Client(group.addresses[name], timeout_ms=60_000) as client:
         transaction = client.transaction()
@@ -119,6 +124,7 @@ def test_after_the_log_is_destroyed_all_acknowledged_commits_are_there(
     acknowledged = commit_rows(group, "before")
     words = words_for(group)
     assert refused(capsys, words)[0] == "FOLDER_IN_USE"
+    wait_for("all have read all", lambda: has_everywhere(group, len(acknowledged)))
     lose_log(group)
     stop_all(group)
     planned = answer(capsys, words)

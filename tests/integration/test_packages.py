@@ -56,7 +56,7 @@ EXTRAS_OF_VERBS = {
     "export --trace trace.jsonl --out logs": "member",
     "backup 127.0.0.1:1 --out backup": "member",
     "restore backup --check": "member",
-    "postgresql --member 127.0.0.1:1 --dsn postgresql://h/d": "postgresql",
+    "postgresql attach --dsn postgresql://h/d": "postgresql",
     "postgresql detach --dsn postgresql://h/d": "postgresql",
     "audit logs --out report": "audit",
 }
