@@ -54,7 +54,7 @@ def commit_rows(group: LocalGroup, kind: str, *names: str) -> set[bytes]:
 
 
 def has_everywhere(group: LocalGroup, version: int) -> bool:
-    """Whether all members have committed a version: others than the client's are told of it later."""
+    """Whether all members have committed a version: others than the client's hear of it later."""
     return all(group.status(name).observer.committed_version == version for name in group.names)
 
 
