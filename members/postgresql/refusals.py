@@ -4,8 +4,6 @@ SQLSTATE 40001 is what frameworks retry; 08007 is "nobody knows", 25006 "this se
 now", 53100 a full disk, 54000 a limit.
 """
 
-from groupcert.v1 import transaction_pb2
-
 from ...certifier.errors import (
     GroupcertError,
     InvalidRequest,
@@ -13,6 +11,7 @@ from ...certifier.errors import (
     TransactionTooLarge,
     WriteSetTooLarge,
 )
+from ...certifier.records import Outcome, Verdict
 from ..errors.transactions import OutcomeUnknown
 from .backends import TOO_LARGE, Refusal
 from .commit_order import Entry
@@ -21,21 +20,20 @@ RETRY = "Run the transaction again: it will see what the other one committed."
 _LOOK = "Look for its rows before you run it again: they appear here if the group has certified it."
 
 
-def refusal_of(outcome: transaction_pb2.Outcome, row: str) -> Refusal:
+def refusal_of(outcome: Outcome, row: str) -> Refusal:
     """Builds the PostgreSQL error (SQLSTATE, message, detail, hint) for a transaction that the
     group rejected; `row` names the row over which it lost.
     """
-    if outcome.verdict == transaction_pb2.VERDICT_CONFLICT:
-        conflict = outcome.conflict
+    if (conflict := outcome.conflict) is not None:
         return Refusal(
             "40001",
             "could not serialize access: another server of the group committed first",
-            f"{row} was written by {conflict.winner_gtid} at member {conflict.winner_member},"
+            f"{row} was written by {conflict.winner_gtid} at member {conflict.winner_origin},"
             f" version {conflict.winner_version}; this transaction read version"
             f" {conflict.snapshot_version}.",
             RETRY,
         )
-    if outcome.verdict == transaction_pb2.VERDICT_TOO_OLD:
+    if outcome.verdict is Verdict.TOO_OLD:
         return Refusal(
             "40001",
             "could not serialize access: the snapshot is older than the group remembers",

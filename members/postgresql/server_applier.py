@@ -40,7 +40,7 @@ from ..large_transactions.fragment_store import FragmentStore, drop, names_of
 from ..runtime.runtime import MemberRuntime
 from ..services.submitting import submit_uploaded
 from ..wire.pieces import joined
-from ..wire.requests import check_size, outcome_message
+from ..wire.requests import check_size
 from ..wire.status_documents import fields_of
 from .backends import Backend, BackendServer, Refusal, Request
 from .commit_order import CommitOrder, Entry, Execute, Grant, Local
@@ -97,7 +97,6 @@ class ServerApplier:
 
     def __init__(self, server: Server, runtime: MemberRuntime, fragments: FragmentStore) -> None:
         """Begins behind what is executed at the server; `run` does the work."""
-        self._server = server
         self._database = server.database
         self._standing = server.standing
         self._runtime = runtime
@@ -373,7 +372,7 @@ class ServerApplier:
         if outcome.verdict is not Verdict.CERTIFIED:
             item = outcome.conflict.item if outcome.conflict else ITEM
             row = "the schema" if item == ITEM else changes.name_of(item)
-            self._refuse(backend, refusal_of(outcome_message(b"", outcome, 0), row))
+            self._refuse(backend, refusal_of(outcome, row))
             return
         self._note_tables(outcome.version, changes.tables)
         self._totals.certified += 1

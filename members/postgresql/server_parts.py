@@ -9,7 +9,7 @@ from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.relay_queue import RelayQueue
 from ...applier.queue.target_progress import DurabilityFlusher
 from ...applier.targets.rocksdb import RowsSnapshot
-from ...certifier.storage.store import Family, Store, StoreIdentity
+from ...certifier.storage.store import Family
 from ..core.commit_wait import CommitWait
 from ..core.member import Member
 from ..errors.postgresql_servers import RowsAtServer
@@ -17,12 +17,11 @@ from ..large_transactions.fragment_store import FragmentStore
 from ..large_transactions.rows_maker import RowsMaker
 from ..runtime.opening import (
     FLUSH_PERIOD_MS,
-    LOG_STOP_SECONDS,
     ROWS_AT_SERVER_KEY,
     STOP_SECONDS,
     Appender,
+    open_store,
     unless_full,
-    writer_of,
 )
 from ..runtime.runtime import MemberRuntime
 from ..runtime.snapshots import Snapshots
@@ -55,15 +54,11 @@ class ServerParts:
         runtime: MemberRuntime,
         member: Member,
     ) -> None:
-        identity = StoreIdentity(group=config.group, member=config.member)
-        self.store = store = Store(config.data_folder, identity)
-        opened.callback(unless_full, store.close)
+        store, self.history_writer = open_store(config, opened, runtime)
+        self.store = store
         batch = store.batch()
         batch.put(Family.META, ROWS_AT_SERVER_KEY, b"")
         store.write(batch)
-        self.history_writer = writer_of(config, store, runtime)
-        if self.history_writer:
-            opened.callback(self.history_writer.stop, LOG_STOP_SECONDS)
         self.outbox = self.history_writer.outbox if self.history_writer else None
         self.relay_queue = RelayQueue(
             store,

@@ -133,15 +133,10 @@ class OpenParts(StoredParts):
     def __init__(
         self, config: MemberConfig, opened: ExitStack, events: Events, member: Member
     ) -> None:
-        identity = StoreIdentity(group=config.group, member=config.member)
-        store = Store(config.data_folder, identity)
-        opened.callback(unless_full, store.close)
+        store, self.history_writer = open_store(config, opened, events)
         if store.get(Family.META, ROWS_AT_SERVER_KEY) is not None:
             expected = "the server that keeps the rows of this data folder, which has none"
             raise InvalidSetting(name="postgresql", value="", expected=expected)
-        self.history_writer = writer_of(config, store, events)
-        if self.history_writer:
-            opened.callback(self.history_writer.stop, LOG_STOP_SECONDS)
         super().__init__(store, config, member, first_snapshot_id=secrets.randbits(62))
         self.outbox = self.history_writer.outbox if self.history_writer else None
         opened.callback(self.target.close)
@@ -239,6 +234,18 @@ class Appender:
 
     def _now_us(self) -> int:
         return int(self._loop.time() * 1e6)
+
+
+def open_store(
+    config: MemberConfig, opened: ExitStack, events: Events
+) -> tuple[Store, KeptHistory | None]:
+    """Opens a member's store, and the writer of its certification log, if it has one."""
+    store = Store(config.data_folder, StoreIdentity(group=config.group, member=config.member))
+    opened.callback(unless_full, store.close)
+    writer = writer_of(config, store, events)
+    if writer:
+        opened.callback(writer.stop, LOG_STOP_SECONDS)
+    return store, writer
 
 
 def unless_full(write: Callable[[], None]) -> None:

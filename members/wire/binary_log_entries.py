@@ -49,8 +49,8 @@ def large_events(
     yield event
 
 
-class EventPieces:
-    """Puts the events of large transactions together, whose changes stay in pieces."""
+class EventJoiner:
+    """Joins the events of large transactions."""
 
     def __init__(self, bytes_max: int) -> None:
         """Keeps at most `bytes_max` bytes of a transaction's changes."""
@@ -59,19 +59,16 @@ class EventPieces:
         self._pieces: list[bytes] = []
         self._bytes = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a transaction goes on in the next event."""
-        return self._first is not None
+    def take(self, response: binary_log_pb2.SubscribeResponse) -> None:
+        """Removes the events of a large transaction from a response, and puts them back as one
+        event once it is complete.
 
-    def of(
-        self, events: Iterable[binary_log_pb2.BinaryLogEvent]
-    ) -> Iterator[tuple[binary_log_pb2.BinaryLogEvent, list[bytes]]]:
-        """Yields the transactions that end in some events: the first event, and pieces of changes.
-
-        Raises TransactionTooLarge if those of one are more than may be kept.
+        Raises TransactionTooLarge if the changes of one are more than may be kept.
         """
-        for event in events:
+        if self._first is None and not any(event.continued for event in response.events):
+            return
+        whole = []
+        for event in response.events:
             if self._first is None:
                 self._first, self._pieces, self._bytes = event, [], 0
             self._pieces.append(event.changes)
@@ -82,27 +79,9 @@ class EventPieces:
                 if event.continued:
                     continue
             first, self._first = self._first, None
-            yield first, self._pieces
-
-
-class EventJoiner:
-    """Joins the events of large transactions."""
-
-    def __init__(self, bytes_max: int) -> None:
-        """Keeps at most `bytes_max` bytes of a transaction's changes."""
-        self._pieces = EventPieces(bytes_max)
-
-    def take(self, response: binary_log_pb2.SubscribeResponse) -> None:
-        """Removes the events of a large transaction from a response, and puts them back as one
-        event once it is complete. Raises as `EventPieces.of`.
-        """
-        if not self._pieces.is_open and not any(event.continued for event in response.events):
-            return
-        whole = []
-        for event, pieces in self._pieces.of(response.events):
-            if len(pieces) > 1:
-                event.changes, event.continued = joined(pieces), False
-            whole.append(event)
+            if len(self._pieces) > 1:
+                first.changes, first.continued = joined(self._pieces), False
+            whole.append(first)
         del response.events[:]
         response.events.extend(whole)
 
