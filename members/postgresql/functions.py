@@ -52,12 +52,37 @@ TRUNCATED = "truncated "
 """The word in a note before the name of a table that was truncated; triggers.sql has it, too."""
 OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "changes", "put")
 """The operations for which a table has functions."""
+_PLAIN_TYPES = frozenset(
+    (
+        "smallint",
+        "integer",
+        "bigint",
+        "numeric",
+        "boolean",
+        "text",
+        "character varying",
+        "character",
+        "name",
+        "uuid",
+    )
+)
+"""Types whose texts depend on no setting."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
 PAIRS_MAX = 50
 """Columns of an object: PostgreSQL's functions take 100 arguments."""
 _CHANGE = Identifier("groupcert change")
 """1: a row that a statement has left, -1: one that it found."""
+_CHANGED = SQL(
+    "DECLARE noted record; written text; keys json := CASE"
+    " WHEN $1 IS NULL OR $1::text = $2::text THEN $2 WHEN $2 IS NULL THEN $1"
+    " ELSE (left($1::text, -1) || ',' || substr($2::text, 2))::json END;"
+)
+"""What `changes T` declares: `keys` is one array of the rows before and after, which `decide` gives
+without blanks at their ends.
+"""
+_PATH = SQL("SET search_path = pg_catalog, pg_temp")
+_FEW_SETTINGS = SQL("{} SET row_security = off").format(_PATH)
 _SETTINGS = SQL(
     "SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD'"
     " SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'"
@@ -108,8 +133,11 @@ def _statements(table: Table) -> Iterator[Composed]:
             name = Identifier(*relation)
             yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
     yield from _note(table)
-    yield from _owned(table, "changes", "old json, new json", "SETOF text", _changes(table))
-    yield from _owned(table, "put", "rows json, deleted json", "void", _put(table))
+    settings = _FEW_SETTINGS if _is_plain(table) else _SETTINGS
+    parameters = "old json, new json"
+    yield from _owned(table, "changes", parameters, "SETOF text", settings, _changes(table))
+    parameters = "rows json, deleted json"
+    yield from _owned(table, "put", parameters, "void", _SETTINGS, _put(table))
     yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
         function_of("put", table.full_name), Identifier(APPLIER_ROLE)
     )
@@ -124,7 +152,7 @@ def _note(table: Table) -> Iterator[Composed]:
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
     row = _object((column.name, _noted(column)) for column in table.noted_columns)
     # Only texts of other types depend on settings such as DateStyle.
-    settings = SQL("SET search_path = pg_catalog, pg_temp") if exact else _SETTINGS
+    settings = _PATH if exact else _SETTINGS
     if table.is_partitioned:
         yield from _row_note(table, settings)
     for operation, rows in TRIGGERS.items() if not table.is_partitioned else ():
@@ -200,8 +228,30 @@ def _noted_rows(row: Composable, source: Composable) -> Composable:
     return SQL("(SELECT json_agg({}) FROM {})").format(row, source)
 
 
+def _is_plain(table: Table) -> bool:
+    """Returns whether the texts of a table's values depend on no setting, and `changes` runs
+    nothing of its owner's.
+    """
+    parts = [part.expression for unique in table.unique_keys for part in unique.parts]
+    are_columns = all(
+        part.isidentifier() for part in parts
+    )  # A quoted one is as good as any other.
+    if table.refusals or not are_columns or any(each.predicate for each in table.unique_keys):
+        return False
+    return all(
+        # The type of a domain has another name.
+        column.base_type in _PLAIN_TYPES and column.type.startswith(column.base_type)
+        for column in table.columns
+    )
+
+
 def _owned(
-    table: Table, operation: str, parameters: str, returns: str, body: Composable
+    table: Table,
+    operation: str,
+    parameters: str,
+    returns: str,
+    settings: Composable,
+    body: Composable,
 ) -> Iterator[Composed]:
     """Yields the statements that make a function which runs as the table's owner, and which nobody
     else may call.
@@ -209,7 +259,7 @@ def _owned(
     function = function_of(operation, table.full_name)
     yield SQL(
         "CREATE OR REPLACE FUNCTION {}({}) RETURNS {} LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
-    ).format(function, SQL(parameters), SQL(returns), _SETTINGS, _body(body))
+    ).format(function, SQL(parameters), SQL(returns), settings, _body(body))
     yield SQL("ALTER FUNCTION {} OWNER TO {}").format(function, Identifier(table.owner))
     yield SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(function)
 
@@ -219,10 +269,30 @@ def _changes(table: Table) -> Composable:
     that is there now, its key as JSON and, behind a line break, its value; "-" the key of a row
     that is not; "!" an item.
     """
-    names = SQL(", ").join(map(Identifier, table.key))
-    same = SQL(" AND ").join(
-        SQL("t.{0} = noted.{0}").format(Identifier(name)) for name in table.key
+    key = [table.column(name) for name in table.key]
+    path = _path(table)
+    # A loop: for the few rows of most transactions, it takes half as long as a join does.
+    rows = SQL(
+        "FOR noted IN SELECT DISTINCT {names} FROM {source} LOOP"
+        " SELECT {value} INTO written FROM {table} t WHERE {same}; IF FOUND THEN"
+        " RETURN NEXT '+' || {path} || E'\\n' || written; ELSE RETURN NEXT '-' || {path}; END IF;"
+        " END LOOP;"
+    ).format(
+        names=SQL(", ").join(map(Identifier, table.key)),
+        source=_records(key, SQL("keys")),
+        value=_value(table),
+        table=Identifier(table.schema, table.name),
+        same=SQL(" AND ").join(SQL("t.{0} = noted.{0}").format(Identifier(n)) for n in table.key),
+        path=path,
     )
+    refusal = _refusal(table) if table.refusals else SQL("")
+    entries = [
+        SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
+        for item, sign, where in _entries(table)
+    ]
+    body = SQL("{} BEGIN {} {} {} END")
+    if not entries:
+        return body.format(_CHANGED, refusal, rows, SQL(""))
     notes = SQL(
         "WITH notes AS MATERIALIZED (SELECT 1 AS {change}, r.* FROM {new}"
         " UNION ALL SELECT -1, r.* FROM {old})"
@@ -231,26 +301,6 @@ def _changes(table: Table) -> Composable:
         new=_records(table.noted_columns, SQL("$2")),
         old=_records(table.noted_columns, SQL("$1")),
     )
-    rows = SQL(
-        "RETURN QUERY {notes} SELECT CASE WHEN found.value IS NULL THEN '-' || {path}"
-        " ELSE '+' || {path} || E'\\n' || found.value END"
-        " FROM (SELECT DISTINCT {names} FROM notes) noted LEFT JOIN LATERAL"
-        " (SELECT {value} AS value FROM {table} t WHERE {same} OFFSET 0) found ON true;"
-    ).format(
-        notes=notes,
-        path=_path(table),
-        names=names,
-        value=_value(table),
-        table=Identifier(table.schema, table.name),
-        same=same,
-    )
-    refusal = _refusal(table) if table.refusals else SQL("")
-    entries = [
-        SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
-        for item, sign, where in _entries(table)
-    ]
-    if not entries:
-        return SQL("BEGIN {} {} END").format(refusal, rows)
     # Most statements change no key: then there is no entry to look for.
     # A value that a transaction both takes and gives up again makes no item.
     items = SQL(
@@ -258,7 +308,7 @@ def _changes(table: Table) -> Composable:
         " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"
         " sum(change) <> 0 ELSE sum(change) * sign > 0 END; END IF;"
     ).format(notes, SQL(" UNION ALL ").join(entries))
-    return SQL("BEGIN {} {} {} END").format(refusal, rows, items)
+    return body.format(_CHANGED, refusal, rows, items)
 
 
 def _refusal(table: Table) -> Composable:

@@ -95,417 +95,409 @@ CREATE UNLOGGED TABLE groupcert.ends (transaction_id xid8 PRIMARY KEY);
 CREATE FUNCTION groupcert.decide(
     transaction_id text, relation text, before json, after json, seal bigint
 ) RETURNS text[] LANGUAGE plpython3u AS $$
-import json
-import re
-import socket
-import struct
-from itertools import chain
-
-PART = 131_072  # Characters of rows in a frame, but for the last row's key.
-UNKNOWN = [
-    "08007",
-    "it is not known whether the group has certified the transaction",
-    None,
-    "If it has, its rows appear here: look for them before you run it again.",
-]
-UNREACHABLE = "25006"
-CANCELLED = [
-    "40001",
-    "could not serialize access: the transaction was cancelled at its COMMIT",
-    "A transaction that another server committed first needs its rows.",
-    "Run the transaction again.",
-]
-PREPARED = [
-    "0A000",
-    "a server of a group certifies at COMMIT alone",
-    "PREPARE TRANSACTION would have others wait for it.",
-    "Commit without it.",
-]
-LATE = [
-    "0A000",
-    "a row was changed after the group had certified the transaction",
-    None,
-    "A deferred trigger that changes rows cannot run on a server of a group.",
-]
-CURSORS_TRIED = 20
-PIN = "SELECT 1 AS groupcert"
-# What SQL has between its words: comments, one below the other, and text in quotes.
-BETWEEN = re.compile(
-    r"--[^\n]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
-    r"|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$",
-    re.DOTALL,
-)
-
-
-def prepare_seals():
-    plans = SD["seals"] = {
-        "add": plpy.prepare(
-            "INSERT INTO groupcert.notes (seal) VALUES ($1) RETURNING ARRAY("
-            "SELECT extract(epoch FROM creation_time) || ' ' || name FROM pg_cursors WHERE"
-            " is_holdable AND creation_time >= now() AND name NOT LIKE 'groupcert %') AS cursors",
-            ["bigint"],
-        ),
-        "defer": plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED"),
-        "find": plpy.prepare(
-            "SELECT FROM groupcert.notes WHERE transaction_id = pg_current_xact_id() AND seal = $1",
-            ["bigint"],
-        ),
-    }
-    return plans
-
-
-def add_seal():
-    """Adds a seal, and returns whether its call is to come."""
-    noted["seals"] += 1
-    GD["groupcert_adds"] = True
-    try:
-        noted["cursors"] = seals["add"].execute([noted["seals"]])[0]["cursors"]
-        return GD["groupcert_adds"]
-    finally:
-        GD["groupcert_adds"] = False
-
-
-def is_there(number):
-    return number is not None and seals["find"].execute([number]).nrows() > 0
-
-
-def is_last():
-    """Returns whether nothing is to come behind this call; else a seal's call is to come."""
-    if seal is None or seal != noted["barrier"]:
-        if is_there(noted["barrier"]):
-            return False
-    noted["barrier"] = None
-    if noted["last"] is None or seal != noted["last"]:
-        if is_there(noted["last"]):
-            return False
-        noted["is_early"] |= noted["last"] is not None
-    elif noted["counted"] == len(noted["notes"]):
-        return True
-    noted["counted"] = len(noted["notes"])
-    if add_seal():
-        noted["last"] = noted["seals"]
-    else:
-        seals["defer"].execute()
-        add_seal()
-        noted["barrier"], noted["last"], noted["is_early"] = noted["seals"], None, True
-    return False
-
-
-def computes_cursors():
-    """Returns whether cursors WITH HOLD are computed before the group is asked: they may be slow,
-    and others would wait for a transaction that has its turn.
-
-    PostgreSQL computes them behind all that waits for COMMIT, then looks for what waits anew. So a
-    cursor of ours among them adds a seal. Until it has, a cursor of plpy is open, with which no
-    transaction commits and which no CLOSE ALL passes: where somebody closes ours, COMMIT fails.
-    PostgreSQL must come to ours first; it takes them in the order of `pg_cursors`.
-    """
+def prepare():
+    """Returns `decide`, once for each session: a COMMIT calls it twice at least."""
     import contextlib
-    import os
-
-    if noted["pin"] is not None:
-        return True
-    if noted["own"]:
-        with contextlib.suppress(plpy.SPIError):  # A function of the client's may have closed it.
-            plpy.execute(f'CLOSE "{noted["own"]}"')
-        noted["own"] = None
-    # Those of earlier transactions of the same statement, a DO that commits, are among them.
-    known = GD.get("groupcert_computed", set()).intersection(noted["cursors"])
-    GD["groupcert_computed"] = known.union(noted["cursors"])
-    if known.issuperset(noted["cursors"]):
-        return False
-    noted["computed"] += [each for each in noted["cursors"] if each not in known]
-    for _ in range(CURSORS_TRIED):
-        noted["pin"] = plpy.cursor(PIN)
-        name = f"groupcert {os.urandom(8).hex()}"
-        plpy.execute(
-            f'DECLARE "{name}" NO SCROLL CURSOR WITH HOLD FOR'
-            f" SELECT groupcert.add_seal({noted['seals'] + 1})"
-        )
-        noted["own"] = name
-        names = plpy.execute(
-            f"SELECT name FROM pg_cursors WHERE name = '{name}' OR statement = '{PIN}'"
-        )
-        if names[0]["name"] == name:
-            return True
-        noted["pin"].close()
-        noted["pin"] = None
-        plpy.execute(f'CLOSE "{name}"')
-    return False
-
-
-if GD.get("groupcert_adds"):
-    GD["groupcert_adds"] = False
-    return None
-seals = SD.get("seals") or prepare_seals()
-noted = GD.get("groupcert_noted")
-if noted is None or noted["id"] != transaction_id:
-    noted = GD["groupcert_noted"] = {
-        "id": transaction_id,
-        "notes": [],
-        "counted": 0,
-        "seals": 0,
-        "last": None,
-        "barrier": None,
-        "is_early": False,
-        "is_over": False,
-        "cursors": [],
-        "computed": [],
-        "pin": None,
-        "own": None,
-    }
-if noted["is_over"]:
-    return LATE if relation else None
-if relation:
-    noted["notes"].append((relation, before, after))
-try:
-    if not is_last() or computes_cursors():
-        return None
-except plpy.spiexceptions.QueryCanceled:
-    return CANCELLED
-noted["is_over"] = True
-
-
-def prepare_plans():
-    plans = SD["plans"] = {
-        "begin": plpy.prepare(
-            "INSERT INTO groupcert.ends VALUES (pg_current_xact_id())"
-            " RETURNING pg_backend_pid() AS pid,"
-            " current_setting('transaction_isolation') AS isolation,"
-            " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
-            " current_query() AS query, set_config('synchronous_commit', 'off', true),"
-            " set_config('lock_timeout', '0', true)"
-        ),
-        "notes": plpy.prepare(
-            "SELECT relation, before, after FROM groupcert.notes"
-            " WHERE transaction_id = pg_current_xact_id() AND relation IS NOT NULL"
-        ),
-        "settings": plpy.prepare(
-            "SELECT socket_path, token, out_of_group, groupcert.copied() AS copied"
-            " FROM groupcert.settings"
-        ),
-        "interrupts": plpy.prepare("SELECT 1"),
-        "execute": plpy.prepare(
-            "INSERT INTO groupcert.executed VALUES ($1, $2, $3, $4)",
-            ["bigint", "text", "bigint", "bigint"],
-        ),
-        "wait": plpy.prepare("SELECT groupcert.wait_for_end($1) AS status", ["xid8"]),
-    }
-    return plans
-
-
-def prepare_changes(function):
-    name = plpy.quote_ident(function)
-    plan = plpy.prepare(f"SELECT groupcert.{name}($1, $2) AS line", ["json", "json"])
-    SD.setdefault("changes", {})[function] = plan
-    return plan
-
-
-def is_prepared(query):
-    text = None
-    while text != query:
-        text, query = query, BETWEEN.sub(" ", query)
-    return re.search(r"\bprepare\s+transaction\b", text, re.IGNORECASE) is not None
-
-
-def joined(parts):
-    """Returns arrays of JSON as one, each as its text."""
-    inner = [part.strip()[1:-1] for part in parts if part]
-    return f"[{','.join(inner)}]" if inner else None
-
-
-def changes_of(notes):
-    """Returns what the functions of tables say of the rows as they are now, line by line, and which
-    tables were truncated."""
-    truncated, tables = [], {}
-    for relation, *sides in notes:
-        if relation.startswith("truncated "):
-            truncated.append(relation.removeprefix("truncated "))
-            continue
-        for known, side in zip(tables.setdefault(relation, ([], [])), sides):
-            known.append(side)
-    found = []
-    for relation, sides in tables.items():
-        plan = SD.get("changes", {}).get(relation) or prepare_changes(relation)
-        found.append(plan.execute([joined(side) for side in sides]))
-    return found, truncated
-
-
-def send_request(connection, found, request):
-    """Sends rows and items in frames of some PART characters, with the last one the request."""
-    rows, items, size = [], [], 0
-
-    def send_frame(request, continued=False):
-        send(connection, {"rows": rows, "items": items, "continued": continued, **request})
-        rows.clear()
-        items.clear()
-
-    for row in chain.from_iterable(found):
-        line = row["line"]
-        if line[0] == "!":
-            items.append(line[1:])
-        else:
-            path, _, value = line[1:].partition("\n")
-            key, start = json.loads(path), 0
-            while len(value) - start > PART:
-                rows.append([key, value[start : start + PART]])
-                send_frame({}, continued=True)
-                start += PART
-            rows.append([key, value[start:] or None])
-        size += len(line)
-        if size > PART:
-            send_frame({})
-            size = 0
-    send_frame(request)
-
-
-def open_connection():
-    import os
-
-    settings = plans["settings"].execute()[0]
-    if settings["copied"]:
-        raise PermissionError(settings["copied"])
-    path = settings["socket_path"]
-    connection = socket.socket(socket.AF_UNIX)
-    for timeout in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-        connection.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", 0, 250_000))
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-    try:  # The path of a socket has 107 bytes at most, and a data directory may lie deep.
-        connection.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
-    finally:
-        os.close(folder)
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    _, uid, _ = struct.unpack("3i", credentials)
-    if uid not in (0, os.geteuid()):
-        raise PermissionError(f"who listens at {path} has uid {uid}, and is no member")
-    prove(connection, settings["token"], path)
-    GD["groupcert_connection"] = connection
-    return connection
-
-
-def prove(connection, token, path):
-    # As handshake.py: the token is never sent, and no row is before the member has proved it.
     import hmac
+    import json
     import os
+    import re
+    import socket
+    import struct
+    from itertools import chain
 
-    def proof_of(side):
-        body = json.dumps([side, nonce, answer["nonce"]]).encode()
-        return hmac.digest(token.encode(), body, "sha256").hex()
+    PART = 131_072  # Characters of rows in a frame, but for the last row's key.
+    UNKNOWN = "08007", "it is not known whether the group has certified the transaction"
+    LOOK = "If it has, its rows appear here: look for them before you run it again."
+    UNREACHABLE = "25006"
+    CANCELLED = [
+        "40001",
+        "could not serialize access: the transaction was cancelled at its COMMIT",
+        "A transaction that another server committed first needs its rows.",
+        "Run the transaction again.",
+    ]
+    PREPARED = [
+        "0A000",
+        "a server of a group certifies at COMMIT alone",
+        "PREPARE TRANSACTION would have others wait for it.",
+        "Commit without it.",
+    ]
+    LATE = [
+        "0A000",
+        "a row was changed after the group had certified the transaction",
+        None,
+        "A deferred trigger that changes rows cannot run on a server of a group.",
+    ]
+    CURSORS_TRIED = 20
+    PIN = "SELECT 1 AS groupcert"
+    # What SQL has between its words: comments, one below the other, and text in quotes.
+    BETWEEN = re.compile(
+        r"--[^\n]*|/\*(?:[^*/]|\*(?!/)|/(?!\*))*\*/"
+        r"|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\$(\w*)\$.*?\$\1\$",
+        re.DOTALL,
+    )
+    ADD_SEAL = plpy.prepare(
+        "INSERT INTO groupcert.notes (seal) VALUES ($1) RETURNING ARRAY("
+        "SELECT extract(epoch FROM creation_time) || ' ' || name FROM pg_cursors WHERE"
+        " is_holdable AND creation_time >= now() AND name NOT LIKE 'groupcert %') AS cursors",
+        ["bigint"],
+    )
+    DEFER = plpy.prepare("SET CONSTRAINTS groupcert.groupcert_commit DEFERRED")
+    FIND_SEAL = plpy.prepare(
+        "SELECT FROM groupcert.notes WHERE transaction_id = pg_current_xact_id() AND seal = $1",
+        ["bigint"],
+    )
+    BEGIN = plpy.prepare(
+        "INSERT INTO groupcert.ends VALUES (pg_current_xact_id())"
+        " RETURNING current_setting('transaction_isolation') AS isolation,"
+        " coalesce((SELECT max(version) FROM groupcert.executed), 0) AS version,"
+        " current_query() AS query, set_config('synchronous_commit', 'off', true),"
+        " set_config('lock_timeout', '0', true)"
+    )
+    NOTES = plpy.prepare(
+        "SELECT relation, before, after FROM groupcert.notes"
+        " WHERE transaction_id = pg_current_xact_id() AND relation IS NOT NULL"
+    )
+    SETTINGS = (
+        "SELECT socket_path, token, out_of_group, groupcert.copied() AS copied"
+        " FROM groupcert.settings"
+    )
+    INTERRUPTS = plpy.prepare("SELECT 1")
+    EXECUTE = plpy.prepare(
+        "INSERT INTO groupcert.executed VALUES ($1, $2, $3, $4)"
+        " RETURNING groupcert.wait_for_end($5) AS status",
+        ["bigint", "text", "bigint", "bigint", "xid8"],
+    )
+    WAIT = plpy.prepare("SELECT groupcert.wait_for_end($1) AS status", ["xid8"])
+    changes = {}  # The plans of tables' functions.
 
-    nonce = os.urandom(16).hex()
-    send(connection, {"nonce": nonce})
-    try:
-        answer = receive(connection)
-        proof = str(answer["proof"]).encode()
-        is_member = hmac.compare_digest(proof, proof_of("member").encode())
-    except (ValueError, LookupError, TypeError):
-        is_member = False
-    if not is_member:
-        raise PermissionError(f"who listens at {path} cannot prove that it is the member")
-    send(connection, {"proof": proof_of("asker")})
+    class Noted:
+        """What is known of a transaction by the calls for its notes and seals."""
 
+        def __init__(self, transaction_id):
+            self.id = transaction_id
+            self.notes = []
+            self.counted = self.seals = 0
+            self.last = self.barrier = self.pin = self.own = None
+            self.is_early = self.is_over = False
+            self.cursors, self.computed = [], []
 
-def send(connection, message):
-    body = json.dumps(message, ensure_ascii=False).encode()
-    data = memoryview(struct.pack(">I", len(body)) + body)
-    while data:
-        try:
-            data = data[connection.send(data) :]
-        except BlockingIOError:
-            plans["interrupts"].execute()
+        def add_seal(self):
+            """Adds a seal, and returns whether its call is to come."""
+            self.seals += 1
+            GD["groupcert_adds"] = True
+            try:
+                self.cursors = ADD_SEAL.execute([self.seals])[0]["cursors"]
+                return GD["groupcert_adds"]
+            finally:
+                GD["groupcert_adds"] = False
 
+        def is_last(self, seal):
+            """Returns whether nothing is to come behind this call; else a seal's call is to come."""
+            if seal is None or seal != self.barrier:
+                if is_there(self.barrier):
+                    return False
+            self.barrier = None
+            if self.last is None or seal != self.last:
+                if is_there(self.last):
+                    return False
+                self.is_early |= self.last is not None
+            elif self.counted == len(self.notes):
+                return True
+            self.counted = len(self.notes)
+            if self.add_seal():
+                self.last = self.seals
+            else:
+                DEFER.execute()
+                self.add_seal()
+                self.barrier, self.last, self.is_early = self.seals, None, True
+            return False
 
-def receive(connection):
-    while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
-        try:
-            part = connection.recv(65_536)
-        except BlockingIOError:
-            plans["interrupts"].execute()
-            continue
-        if not part:
-            raise OSError("the member has ended")
-        received.extend(part)
-    size = 4 + int.from_bytes(received[:4], "big")
-    answer = json.loads(received[4:size])
-    del received[:size]
-    return answer
+        def computes_cursors(self):
+            """Returns whether cursors WITH HOLD are computed before the group is asked: they may be
+            slow, and others would wait for a transaction that has its turn.
 
+            PostgreSQL computes them behind all that waits for COMMIT, then looks for what waits
+            anew. So a cursor of ours among them adds a seal. Until it has, a cursor of plpy is
+            open, with which no transaction commits and which no CLOSE ALL passes: where somebody
+            closes ours, COMMIT fails. PostgreSQL must come to ours first; it takes them in the
+            order of `pg_cursors`.
+            """
+            if self.pin is not None:
+                return True
+            if self.own:
+                with contextlib.suppress(plpy.SPIError):  # A client's function may have closed it.
+                    plpy.execute(f'CLOSE "{self.own}"')
+                self.own = None
+            # Those of earlier transactions of the same statement, a DO that commits, are among them.
+            known = GD.get("groupcert_computed", set()).intersection(self.cursors)
+            GD["groupcert_computed"] = known.union(self.cursors)
+            if known.issuperset(self.cursors):
+                return False
+            self.computed += [each for each in self.cursors if each not in known]
+            for _ in range(CURSORS_TRIED):
+                self.pin = plpy.cursor(PIN)
+                name = f"groupcert {os.urandom(8).hex()}"
+                plpy.execute(
+                    f'DECLARE "{name}" NO SCROLL CURSOR WITH HOLD FOR'
+                    f" SELECT groupcert.add_seal({self.seals + 1})"
+                )
+                self.own = name
+                names = plpy.execute(
+                    f"SELECT name FROM pg_cursors WHERE name = '{name}' OR statement = '{PIN}'"
+                )
+                if names[0]["name"] == name:
+                    return True
+                self.pin.close()
+                self.pin = None
+                plpy.execute(f'CLOSE "{name}"')
+            return False
 
-received = bytearray()
-try:
-    plans = SD.get("plans") or prepare_plans()
-    state = plans["begin"].execute()[0]
-    if state["isolation"] != "repeatable read":
-        return [
-            "0A000",
-            "a server of a group takes no transactions in " + state["isolation"].upper(),
-            "The group compares a transaction with what others committed after its snapshot; READ"
-            " COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
-            "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER"
-            " DATABASE with it; and run the transaction again after SQLSTATE 40001.",
-        ]
-    query = state["query"] or ""  # None: a statement of the extended protocol commits by itself.
-    if "prepare" in query.lower() and is_prepared(query):
-        return PREPARED
-    notes = noted["notes"]
-    if noted["is_early"]:
-        notes = [tuple(note.values()) for note in plans["notes"].execute()]
-    connection = GD.get("groupcert_connection")
-    if connection is None:
-        connection = open_connection()
-    try:
-        found, truncated = changes_of(notes)
-    except plpy.SPIError:
-        plpy.execute("SELECT groupcert.close_cursors()")
-        raise
-    request = {
-        "transaction_id": transaction_id,
-        "pid": state["pid"],
-        "version": state["version"],
-        "truncated": truncated,
-    }
-    try:
-        send_request(connection, found, request)
-    except OSError:
-        connection.close()
-        connection = open_connection()
-        send_request(connection, found, request)
-except plpy.spiexceptions.QueryCanceled:  # The request is not whole, so the member drops it.
-    if connection := GD.pop("groupcert_connection", None):
-        connection.close()
-    return CANCELLED
-except OSError as error:
-    GD.pop("groupcert_connection", None)
-    settings = plans["settings"].execute()[0]
-    reason = settings["out_of_group"] or "its member does not answer"
-    hint = "Start it: groupcert member, with the setting postgresql."
-    if settings["copied"]:
-        reason = "its database is a copy of an attached one"
-        hint = (
-            "Make it a database like others: groupcert postgresql detach --dsn ...; if it is the"
-            " attached one, and was moved: groupcert postgresql attach again."
+    class Connection:
+        """The session's connection to the member; both have proved that they know the token."""
+
+        def __init__(self):
+            settings = plpy.execute(SETTINGS)[0]
+            if settings["copied"]:
+                raise PermissionError(settings["copied"])
+            path = settings["socket_path"]
+            self.received = bytearray()
+            self.socket = socket.socket(socket.AF_UNIX)
+            for timeout in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self.socket.setsockopt(socket.SOL_SOCKET, timeout, struct.pack("ll", 0, 250_000))
+            folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+            try:  # The path of a socket has 107 bytes at most, and a data directory may lie deep.
+                self.socket.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+            finally:
+                os.close(folder)
+            credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            _, uid, _ = struct.unpack("3i", credentials)
+            if uid not in (0, os.geteuid()):
+                raise PermissionError(f"who listens at {path} has uid {uid}, and is no member")
+            self.prove(settings["token"], path)
+            GD["groupcert_connection"] = self
+
+        def prove(self, token, path):
+            # As handshake.py: the token is never sent, and no row is before the member's proof.
+            def proof_of(side):
+                body = json.dumps([side, nonce, answer["nonce"]]).encode()
+                return hmac.digest(token.encode(), body, "sha256").hex()
+
+            nonce = os.urandom(16).hex()
+            self.send({"nonce": nonce})
+            try:
+                answer = self.receive()
+                proof = str(answer["proof"]).encode()
+                is_member = hmac.compare_digest(proof, proof_of("member").encode())
+            except (ValueError, LookupError, TypeError):
+                is_member = False
+            if not is_member:
+                raise PermissionError(f"who listens at {path} cannot prove that it is the member")
+            self.send({"proof": proof_of("asker")})
+
+        def send(self, message):
+            body = json.dumps(message, ensure_ascii=False).encode()
+            data = memoryview(struct.pack(">I", len(body)) + body)
+            while data:
+                try:
+                    data = data[self.socket.send(data) :]
+                except BlockingIOError:
+                    INTERRUPTS.execute()
+
+        def receive(self):
+            received = self.received
+            while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+                try:
+                    part = self.socket.recv(65_536)
+                except BlockingIOError:
+                    INTERRUPTS.execute()
+                    continue
+                if not part:
+                    raise OSError("the member has ended")
+                received.extend(part)
+            size = 4 + int.from_bytes(received[:4], "big")
+            answer = json.loads(received[4:size])
+            del received[:size]
+            return answer
+
+        def send_request(self, found, request):
+            """Sends rows and items in frames of some PART characters, with the last one the
+            request.
+            """
+            rows, items, size = [], [], 0
+
+            def send_frame(request, continued=False):
+                self.send({"rows": rows, "items": items, "continued": continued, **request})
+                rows.clear()
+                items.clear()
+
+            for row in chain.from_iterable(found):
+                line = row["line"]
+                if line[0] == "!":
+                    items.append(line[1:])
+                else:
+                    path, _, value = line[1:].partition("\n")
+                    key, start = json.loads(path), 0
+                    while len(value) - start > PART:
+                        rows.append([key, value[start : start + PART]])
+                        send_frame({}, continued=True)
+                        start += PART
+                    rows.append([key, value[start:] or None])
+                size += len(line)
+                if size > PART:
+                    send_frame({})
+                    size = 0
+            send_frame(request)
+
+        def close(self):
+            GD.pop("groupcert_connection", None)
+            self.socket.close()
+
+    def is_there(number):
+        return number is not None and FIND_SEAL.execute([number]).nrows() > 0
+
+    def is_prepared(query):
+        text = None
+        while text != query:
+            text, query = query, BETWEEN.sub(" ", query)
+        return re.search(r"\bprepare\s+transaction\b", text, re.IGNORECASE) is not None
+
+    def joined(parts):
+        """Returns arrays of JSON as one, each as its text."""
+        inner = [part.strip()[1:-1] for part in parts if part]
+        return f"[{','.join(inner)}]" if inner else None
+
+    def changes_plan(relation):
+        changes[relation] = plpy.prepare(
+            f"SELECT groupcert.{plpy.quote_ident(relation)}($1, $2) AS line", ["json", "json"]
         )
-    return [UNREACHABLE, "this server is read-only: " + reason, str(error), hint]
-is_executed = False
-try:
-    while True:
-        answer = receive(connection)
-        if "error" in answer:
-            return answer["error"]
-        if not is_executed:
-            plans["execute"].execute(
-                [answer[name] for name in ("version", "source", "number", "position")]
+        return changes[relation]
+
+    def changes_of(notes):
+        """Returns what the functions of tables say of the rows as they are now, line by line, and
+        which tables were truncated.
+        """
+        truncated, tables = [], {}
+        for relation, *sides in notes:
+            if relation.startswith("truncated "):
+                truncated.append(relation.removeprefix("truncated "))
+                continue
+            for known, side in zip(tables.setdefault(relation, ([], [])), sides):
+                known.append(side)
+        found = []
+        for relation, sides in tables.items():
+            plan = changes.get(relation) or changes_plan(relation)
+            found.append(plan.execute([joined(side) for side in sides]))
+        return found, truncated
+
+    def ask(noted):
+        """Hands the rows to the member; returns the connection, or why the transaction fails."""
+        state = BEGIN.execute()[0]
+        if state["isolation"] != "repeatable read":
+            return [
+                "0A000",
+                "a server of a group takes no transactions in " + state["isolation"].upper(),
+                "The group compares a transaction with what others committed after its snapshot;"
+                " READ COMMITTED has no one snapshot, and SERIALIZABLE would need what it read.",
+                "SET default_transaction_isolation TO 'repeatable read', or ALTER ROLE or ALTER"
+                " DATABASE with it; and run the transaction again after SQLSTATE 40001.",
+            ]
+        query = state["query"] or ""  # None: a statement of the extended protocol commits by itself.
+        if "prepare" in query.lower() and is_prepared(query):
+            return PREPARED
+        notes = noted.notes
+        if noted.is_early:
+            notes = [tuple(note.values()) for note in NOTES.execute()]
+        connection = GD.get("groupcert_connection") or Connection()
+        try:
+            found, truncated = changes_of(notes)
+        except plpy.SPIError:
+            plpy.execute("SELECT groupcert.close_cursors()")
+            raise
+        request = {
+            "transaction_id": noted.id,
+            "pid": os.getpid(),
+            "version": state["version"],
+            "truncated": truncated,
+        }
+        try:
+            connection.send_request(found, request)
+        except OSError:
+            connection.close()
+            connection = Connection()
+            connection.send_request(found, request)
+        return connection
+
+    def unreachable(error):
+        settings = plpy.execute(SETTINGS)[0]
+        reason = settings["out_of_group"] or "its member does not answer"
+        hint = "Start it: groupcert member, with the setting postgresql."
+        if settings["copied"]:
+            reason = "its database is a copy of an attached one"
+            hint = (
+                "Make it a database like others: groupcert postgresql detach --dsn ...; if it is"
+                " the attached one, and was moved: groupcert postgresql attach again."
             )
-            is_executed = True
-        if answer["after"]:
-            if plans["wait"].execute([answer["after"]])[0]["status"] != "committed":
-                continue  # The member executes it, then answers again.
-        return None
-except (OSError, plpy.SPIError) as error:
-    GD.pop("groupcert_connection", None)
-    connection.close()
-    UNKNOWN[2] = str(error)
-    return UNKNOWN
+        return [UNREACHABLE, "this server is read-only: " + reason, str(error), hint]
+
+    def wait_for_turn(connection):
+        """Returns None once the transaction may commit, else why it fails."""
+        status = "not executed"
+        while True:
+            answer = connection.receive()
+            if "error" in answer:
+                return answer["error"]
+            after = answer["after"]
+            if status == "not executed":
+                place = [answer[name] for name in ("version", "source", "number", "position")]
+                status = EXECUTE.execute([*place, after])[0]["status"]
+            elif after:
+                status = WAIT.execute([after])[0]["status"]
+            if not after or status == "committed":
+                return None
+            # The member executes the one before, then answers again.
+
+    def decide(transaction_id, relation, before, after, seal):
+        if GD.get("groupcert_adds"):
+            GD["groupcert_adds"] = False
+            return None
+        noted = GD.get("groupcert_noted")
+        if noted is None or noted.id != transaction_id:
+            noted = GD["groupcert_noted"] = Noted(transaction_id)
+        if noted.is_over:
+            return LATE if relation else None
+        if relation:
+            noted.notes.append((relation, before, after))
+        try:
+            if not noted.is_last(seal) or noted.computes_cursors():
+                return None
+        except plpy.spiexceptions.QueryCanceled:
+            return CANCELLED
+        noted.is_over = True
+        try:
+            connection = ask(noted)
+        except plpy.spiexceptions.QueryCanceled:
+            if connection := GD.get("groupcert_connection"):
+                connection.close()  # The request is not whole, so the member drops it.
+            return CANCELLED
+        except OSError as error:
+            GD.pop("groupcert_connection", None)
+            return unreachable(error)
+        if not isinstance(connection, Connection):
+            return connection
+        try:
+            return wait_for_turn(connection)
+        except (OSError, plpy.SPIError) as error:
+            connection.close()
+            return [*UNKNOWN, str(error), LOOK]
+
+    return decide
+
+
+decide = SD.get("decide")
+if decide is None:
+    decide = SD["decide"] = prepare()
+return decide(transaction_id, relation, before, after, seal)
 $$;
 
 -- Returns how a transaction has ended, once it has: `committed` or `aborted`. Each has put its id
@@ -593,8 +585,8 @@ END $$;
 CREATE FUNCTION groupcert.note_seal(number bigint) RETURNS void
 LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 noted = GD["groupcert_noted"]
-noted["pin"].close()
-noted.update(pin=None, seals=number, last=number, counted=-1)
+noted.pin.close()
+noted.pin, noted.seals, noted.last, noted.counted = None, number, number, -1
 $$;
 
 -- Closes the cursors WITH HOLD of a transaction that fails: PostgreSQL keeps what it has computed.
@@ -602,7 +594,7 @@ CREATE FUNCTION groupcert.close_cursors() RETURNS void
 LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 from contextlib import suppress
 
-for each in GD["groupcert_noted"]["computed"]:
+for each in GD["groupcert_noted"].computed:
     with suppress(plpy.SPIError):
         plpy.execute(f"CLOSE {plpy.quote_ident(each.partition(' ')[2])}")
 $$;

@@ -100,7 +100,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "attach raises",
     ),
     "note_outlives_savepoint": Mutant(
-        rewritten(rb"number is not None and seals[^\n]*", b"number is not None"),
+        rewritten(rb"number is not None and FIND_SEAL[^\n]*", b"number is not None"),
         11,
         "rows differ",
         is_of_tables=False,
