@@ -19,7 +19,7 @@ from ...certifier.errors import NotServing, Unavailable
 from ..client.client import Client
 from ..errors.usage import MemberEnded
 from ..host.loopback import HOST, free_port
-from ..host.servers import NotReady, stop_all, wait_all_ready
+from ..host.servers import NotReady, Server, stop_all, wait_all_ready
 from ..security.credentials import ANONYMOUS, Credentials
 from ..total_order.embedded_server import LogServer
 from .command_process import CommandProcess
@@ -27,6 +27,7 @@ from .command_process import CommandProcess
 RETENTION_BYTES = 256 << 20
 """Of the log, where members trim it: they are on one machine, so that a copy takes no longer than
 to read so much."""
+MEMBERS_MAX = 9
 POLL_MS = 2_000
 STATUS_MS = 30_000
 """Milliseconds; a machine may stand still for some seconds."""
@@ -82,6 +83,11 @@ class LocalGroup:
     def has_log_server(self) -> bool:
         """True unless its settings name the log servers of somebody else."""
         return "log_servers" not in self._settings
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """What is to run, by name, beside the log server: members that were started."""
+        return dict(self.processes)
 
     def start(self) -> None:
         """Starts everything and returns when every member is ONLINE.

@@ -77,6 +77,7 @@ def attach(
     set_isolation: bool = False,
     numbering: Numbering | None = None,
     new_tables: str = "",
+    may_be_empty: bool = False,
 ) -> Attachment:
     """Attaches the tables that match the patterns, if nothing keeps them out.
 
@@ -89,6 +90,7 @@ def attach(
             has said, or all.
         new_tables: `warn` or `refuse`: what happens where somebody makes a table here that matches
             a pattern; "": what an earlier call has said, or `warn`.
+        may_be_empty: Tables may come later, by `ddl`.
 
     Raises:
         UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, or others
@@ -100,7 +102,7 @@ def attach(
         check_server(connection, dsn)
         connection.execute(UNWATCHED)
         tables = read_tables(connection, patterns)
-        if not tables:
+        if not tables and not may_be_empty:
             raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
         is_moved = is_attached(connection) and _is_elsewhere(connection, socket)
         if is_moved:

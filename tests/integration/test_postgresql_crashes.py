@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from groupcert.members.demo.postgresql_servers import group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers
 from tests import servers
 from tests.integration.postgresql_group import PostgresqlGroup, Primary
 from tests.integration.waiting import wait_for
@@ -43,9 +43,9 @@ def test_a_server_that_was_put_back_behind_its_members_state_says_what_to_do(
     with servers.where_installed(), primary.server:
         primary.attach("CREATE TABLE t (id int PRIMARY KEY)")
         settings = {"binary_log_retention_bytes": 1}
-        with group_at([primary], tmp_path / "group", settings=settings) as group:
+        with GroupAtServers([primary], tmp_path / "group", settings=settings) as group:
             for number in range(3):
-                primary.wait_until_it_commits(f"INSERT INTO t VALUES ({number})")
+                primary.query(f"INSERT INTO t VALUES ({number})")
             wait_for("it is on disk", lambda: group.status("m1").observer.durable_version == 3)
             assert primary.member.stop() == 0
             with psycopg.connect(primary.dsn) as session:
