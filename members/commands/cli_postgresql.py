@@ -156,7 +156,9 @@ def join_server(
 )
 @connecting(help=None, changes=True)
 def change_schema(
-    file: Annotated[Path, typer.Argument(help="Statements of SQL that change the schema.")],
+    file: Annotated[
+        Path, typer.Argument(help="Statements of SQL that change the schema; -: standard input.")
+    ],
     connect: ConnectFlags,
     dsn: Dsns = None,
     member: Members = None,
@@ -197,13 +199,9 @@ def change_schema(
     connect = connect._replace(given=given, data_folder=None if given else data_folder)
     if (given or not dsn) and not dry_run:
         connect.tell_group()
+    text = sys.stdin.read() if file == Path("-") else file.read_text()
     change = ddl.change_for(
-        dsns[0],
-        file.read_text(),
-        role=role,
-        search_path=search_path,
-        attach=attach,
-        rewrite=rewrite,
+        dsns[0], text, role=role, search_path=search_path, attach=attach, rewrite=rewrite
     )
     newest = [ddl.try_at(each, change) for each in dsns]
     if not dry_run:

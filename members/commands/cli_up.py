@@ -33,7 +33,7 @@ SQL_TRIAL = """\
 To try it, a table that is made at all servers, and a row that is written at one:
 
 echo 'CREATE TABLE greetings (id int PRIMARY KEY, words text)' |
-  groupcert postgresql ddl /dev/stdin --attach{flag}
+  groupcert postgresql ddl - --attach{flag}
 psql {first} -c "INSERT INTO greetings VALUES (1, 'hello')"
 psql {last} -c "TABLE greetings"
 """

@@ -70,7 +70,7 @@ class Places:
             if folder.is_dir() and {each.name for each in folder.iterdir()} - {LOCK_FILE, UP_LOG}:
                 raise _not_a_group(folder) from None
             return None
-        except (ValueError, KeyError, TypeError, NotADirectoryError):
+        except (ValueError, KeyError, TypeError, AttributeError, NotADirectoryError):
             raise _not_a_group(folder) from None
 
     def write(self, path: Path) -> None:

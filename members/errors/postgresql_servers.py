@@ -83,7 +83,7 @@ class RowsAtServer(InvalidRequest):
     """A client asks a member for rows that a PostgreSQL server keeps."""
 
     message = (
-        "the rows are at {server}: read and write them there, by SQL; `groupcert postgresql verify` "
-        "compares them"
+        "the rows are at {server}: read and write them there, by SQL; "
+        "`groupcert postgresql verify` compares them"
     )
     server: str
