@@ -79,7 +79,6 @@ class Primary:
             set_isolation=True,
             numbering=numbering,
             new_tables=new_tables,
-            may_be_empty=True,
         )
 
     def wait_until_it_takes_writes(self) -> None:

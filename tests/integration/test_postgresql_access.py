@@ -69,6 +69,7 @@ def reserved(tmp_path: Path) -> Iterator[Reserved]:
             change = ("group", "set", "postgresql_tables=public.*", reserved.address)
             done = reserved.command("operator", *change)
             assert done.exit_code == 0, done.output
+            reserved.query(PROBE)
             yield reserved
 
 
