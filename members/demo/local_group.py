@@ -137,14 +137,21 @@ class LocalGroup:
     def wait_online(self) -> None:
         """Waits until every running member is ONLINE in a view of all running ones.
 
+        Raises: as `wait_up`.
+        """
+        self.wait_up(self.processes)
+
+    def wait_up(self, servers: Mapping[str, Server]) -> None:
+        """Waits until all of some started servers, by name, are ready.
+
         Raises:
             MemberEnded: One has ended.
             NotServing: One did not come up in time; its last line says why.
         """
         try:
-            wait_all_ready(self.processes.values())
+            wait_all_ready(servers.values())
         except NotReady as failure:
-            name = next(name for name, each in self.processes.items() if each is failure.server)
+            name = next(name for name, each in servers.items() if each is failure.server)
             last_line, log = failure.server.last_line(), str(failure.server.log)
             if failure.how:
                 how = failure.how

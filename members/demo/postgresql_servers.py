@@ -15,7 +15,7 @@ import psycopg
 from ...certifier.errors import NotServing
 from ..host.loopback import HOST, free_port
 from ..host.postgresql_server import PostgreSqlServer
-from ..host.servers import NotReady, Server, stop_all, wait_all_ready
+from ..host.servers import Server, stop_all
 from ..postgresql.attachment import Attachment, attach
 from ..postgresql.schema_changes import reason_of
 from ..postgresql.sequences import Numbering
@@ -137,8 +137,8 @@ class GroupAtServers(LocalGroup):
         """Prepares it; nothing runs before `start`.
 
         Args:
-            schema: Is run at each server before its tables are attached, if it has none; None: the
-                caller starts servers, attaches them, and stops them.
+            schema: Is run at each server, whose tables are attached then; None: the caller starts,
+                attaches and stops the servers.
             tables: Patterns of the tables to attach, those too that come later.
             options: As of `LocalGroup`.
         """
@@ -161,8 +161,7 @@ class GroupAtServers(LocalGroup):
 
     @property
     def servers(self) -> dict[str, Server]:
-        databases = {f"PostgreSQL {primary.name}": primary.server for primary in self.primaries}
-        return {**databases, **super().servers}
+        return {**self._databases, **super().servers}
 
     def start(self) -> None:
         """Starts everything, and returns when every server takes writes.
@@ -172,12 +171,9 @@ class GroupAtServers(LocalGroup):
             MemberEnded, NotServing: A server or a member did not come up.
         """
         if self._schema is not None:
-            for primary in self.primaries:
-                primary.server.start()
-            try:
-                wait_all_ready(primary.server for primary in self.primaries)
-            except NotReady as failure:
-                raise NotServing(member="PostgreSQL", state=f"not up ({failure})") from failure
+            for server in self._databases.values():
+                server.start()
+            self.wait_up(self._databases)
             with ThreadPoolExecutor(len(self.primaries)) as pool:
                 list(pool.map(self._attach, self.primaries, range(1, len(self.primaries) + 1)))
         super().start()
@@ -188,7 +184,11 @@ class GroupAtServers(LocalGroup):
         """Stops members and log server, then the servers."""
         super().stop()
         if self._schema is not None:
-            stop_all(primary.server for primary in self.primaries)
+            stop_all(self._databases.values())
+
+    @property
+    def _databases(self) -> dict[str, Server]:
+        return {f"PostgreSQL {primary.name}": primary.server for primary in self.primaries}
 
     def _attach(self, primary: Primary, offset: int) -> None:
         assert self._schema is not None, "the caller attaches"
