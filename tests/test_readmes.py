@@ -207,11 +207,13 @@ def check_kubectl(words: Sequence[str]) -> None:
             assert (ROOT / folder / "kustomization.yaml").is_file()
         case ["apply", "-f", file]:
             assert (ROOT / file).is_file()
-        case ["create", "secret", "generic", "passwords", *values]:
+        case ["create", "secret", "generic", "passwords" | "servers", *values]:
             assert all(value.startswith("--from-literal=") for value in values)
         case ["rollout", "status" | "restart", "statefulset/log" | "statefulset/member"]:
             pass
         case ["exec", "member-0", "--", "groupcert", *command]:
+            check_groupcert(command)
+        case ["exec", "-i", "member-0", "-c", "member", "--", "groupcert", *command]:
             check_groupcert(command)
         case _:
             raise AssertionError(f"what does kubectl {shlex.join(words)} do?")
