@@ -118,7 +118,7 @@ VERBS = {
     "bootstrap": PARSED,  # needs log servers: tests/integration/test_membership.py
     "log": PARSED,  # needs a log that is lost: tests/integration/test_log_rebuild.py
     "group": PARSED,  # restarts containers: tests/integration/test_rolling_restart.py
-    "postgresql": PARSED,  # tests/integration/test_postgresql.py
+    "postgresql": PARSED,  # tests/integration/test_up.py, test_postgresql.py
     "replica": PARSED,  # runs until SIGTERM: tests/integration/test_replica.py
     "audit": PARSED,  # needs Java: tests/audit/test_command.py
 }
@@ -207,11 +207,13 @@ def check_kubectl(words: Sequence[str]) -> None:
             assert (ROOT / folder / "kustomization.yaml").is_file()
         case ["apply", "-f", file]:
             assert (ROOT / file).is_file()
-        case ["create", "secret", "generic", "passwords", *values]:
+        case ["create", "secret", "generic", "passwords" | "servers", *values]:
             assert all(value.startswith("--from-literal=") for value in values)
         case ["rollout", "status" | "restart", "statefulset/log" | "statefulset/member"]:
             pass
         case ["exec", "member-0", "--", "groupcert", *command]:
+            check_groupcert(command)
+        case ["exec", "-i", "member-0", "-c", "member", "--", "groupcert", *command]:
             check_groupcert(command)
         case _:
             raise AssertionError(f"what does kubectl {shlex.join(words)} do?")
@@ -402,7 +404,7 @@ def test_the_quick_start_runs_at_a_group_that_lasts(tmp_path: Path) -> None:
         command
         for block in blocks_of(READMES["README.md"])
         for command in (block.commands if block.kind == "sh" else ())
-        if command[:2] == ["groupcert", "up"]
+        if command[:2] == ["groupcert", "up"] and "--postgresql" not in command
     )
     (program,) = (each for each in BLOCKS if each.path == "README.md" and each.kind == "python")
     values = []

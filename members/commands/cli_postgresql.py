@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from ..core.recovery_progress import readable
-from ..errors.usage import InvalidUsage, MissingOption
+from ..demo.running_group import DEFAULT_FOLDER, has_group, servers_up_in
+from ..errors.usage import InvalidOption, InvalidUsage, MissingOption
 from .connect_flags import ConnectFlags, connecting, parsed
 from .verb_options import FINDING, FINE, Json, example
 
@@ -46,6 +47,16 @@ Members = Annotated[
     typer.Option(help="Members of the group, host:port. Repeatable, or with commas."),
 ]
 Dsn = Annotated[str | None, typer.Option(help="The server, as libpq takes it; of a superuser.")]
+Dsns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dsn",
+        help=f"Each server of the group. Repeatable. [default: those of {DEFAULT_FOLDER}]",
+    ),
+]
+Folder = Annotated[
+    Path | None, typer.Option(help="In place of --dsn: a folder of groupcert up --postgresql.")
+]
 
 
 @postgresql.command(
@@ -145,12 +156,13 @@ def join_server(
 )
 @connecting(help=None, changes=True)
 def change_schema(
-    file: Annotated[Path, typer.Argument(help="Statements of SQL that change the schema.")],
+    file: Annotated[
+        Path, typer.Argument(help="Statements of SQL that change the schema; -: standard input.")
+    ],
     connect: ConnectFlags,
-    dsn: Annotated[
-        list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
-    ] = None,
+    dsn: Dsns = None,
     member: Members = None,
+    data_folder: Folder = None,
     role: Annotated[
         str | None, typer.Option(help="Who owns what is made; by default the user of --dsn.")
     ] = None,
@@ -180,19 +192,16 @@ def change_schema(
     from ..host.progress_bar import progress
     from ..postgresql import ddl
 
-    dsns = [_given(each) for each in dsn or [""]]
-    if not member and not (approve or dry_run):
+    dsns = _servers(dsn, data_folder)
+    if dsn and not member and not (approve or dry_run):
         raise MissingOption(name="member", ways="as --member")
-    members = parsed(member or (), name="--member")
-    if members and not dry_run:
-        connect._replace(given=members).tell_group()
+    given = parsed(member or (), name="--member")
+    connect = connect._replace(given=given, data_folder=None if given else data_folder)
+    if (given or not dsn) and not dry_run:
+        connect.tell_group()
+    text = sys.stdin.read() if file == Path("-") else file.read_text()
     change = ddl.change_for(
-        dsns[0],
-        file.read_text(),
-        role=role,
-        search_path=search_path,
-        attach=attach,
-        rewrite=rewrite,
+        dsns[0], text, role=role, search_path=search_path, attach=attach, rewrite=rewrite
     )
     newest = [ddl.try_at(each, change) for each in dsns]
     if not dry_run:
@@ -201,7 +210,7 @@ def change_schema(
         sys.stdout.write(f"{'tried' if dry_run else 'approved'} at {len(dsns)} servers\n")
         return
     credentials = connect.credentials()
-    with Client(members, tls=credentials.tls, token=credentials.token) as client:
+    with Client(connect.addresses, tls=credentials.tls, token=credentials.token) as client:
         gtid, version = ddl.certify(dsns, client, change, newest[0])
     with progress("executing it", len(dsns), "{:.0f} servers".format) as state:
         missing = ddl.wait_for_servers(dsns, change, seconds=wait_seconds, show=state.at)
@@ -268,9 +277,8 @@ def skip_transaction(
     ),
 )
 def verify_servers(
-    dsn: Annotated[
-        list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
-    ] = None,
+    dsn: Dsns = None,
+    data_folder: Folder = None,
     wait_seconds: Annotated[
         float, typer.Option(min=0, help="How long servers may take to show the same version.")
     ] = 60.0,
@@ -283,7 +291,7 @@ def verify_servers(
     from ..host.progress_bar import progress
     from ..postgresql.verify import verify
 
-    dsns = [_given(each) for each in dsn or [""]]
+    dsns = _servers(dsn, data_folder)
     with progress("comparing rows", number="{:.0f} tables".format) as state:
         done = verify(dsns, seconds=wait_seconds, show=state.at)
     if as_json:
@@ -305,6 +313,16 @@ def detach_tables(dsn: Dsn = None, as_json: Json = False) -> None:
         sys.stdout.write(json.dumps({"detached": names}) + "\n")
     else:
         sys.stdout.write("".join(f"detached {name}\n" for name in names))
+
+
+def _servers(dsns: list[str] | None, folder: Path | None) -> list[str]:
+    """Returns the servers that were given, or else those of a folder's group."""
+    if dsns and folder:
+        expected = "no --dsn beside it"
+        raise InvalidOption(name="--data-folder", value=str(folder), expected=expected)
+    if dsns or not (folder or has_group(DEFAULT_FOLDER)):
+        return [_given(each) for each in dsns or [""]]
+    return [*servers_up_in(folder or DEFAULT_FOLDER).values()]
 
 
 def _given(dsn: str | None, name: str = "--dsn") -> str:

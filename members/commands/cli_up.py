@@ -4,14 +4,16 @@ The group runs in front, or in the background in a process of its own.
 """
 
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
 from ..demo.running_group import DEFAULT_FOLDER, UP_LOG
+from ..errors.usage import InvalidOption
 from .extras import check_extras
 from .verb_options import FINDING, FINE, UNAVAILABLE, Json
 
@@ -20,6 +22,21 @@ if TYPE_CHECKING:
     from ..demo.local_group import LocalGroup
 
 STOP_HINT = "Ctrl-C stops it; groupcert up starts it again, with its data.\n"
+PYTHON_TRIAL = """\
+To try it, in Python:
+
+import groupcert
+with groupcert.Client("{address}") as client:
+    client.run(lambda transaction: transaction.put(b"greeting", b"hello"))
+"""
+SQL_TRIAL = """\
+To try it, a table that is made at all servers, and a row that is written at one:
+
+echo 'CREATE TABLE greetings (id int PRIMARY KEY, words text)' |
+  groupcert postgresql ddl - --attach{flag}
+psql {first} -c "INSERT INTO greetings VALUES (1, 'hello')"
+psql {last} -c "TABLE greetings"
+"""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 DataFolder = Annotated[Path, typer.Option(help="Where the group keeps everything.")]
@@ -34,6 +51,8 @@ class Ready(TypedDict):
     console: str
     consoles: dict[str, str]
     log_server: str
+    postgresql: dict[str, str]
+    """DSNs of the PostgreSQL servers by member, if there are any."""
 
 
 def up(
@@ -50,6 +69,14 @@ def up(
             " Repeatable."
         ),
     ] = None,
+    postgresql: Annotated[
+        bool,
+        typer.Option("--postgresql", help="PostgreSQL servers, started here, keep the rows."),
+    ] = False,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(help="Their tables that the group has: 'public.*'. Repeatable."),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="In the background: end when it is ready.")
     ] = False,
@@ -57,14 +84,22 @@ def up(
 ) -> None:
     """Run a lasting group on this machine: a log server, and members with their consoles.
 
-    Members are at 7101 and up, their consoles at 7180 and up; where others listen, at the next free
-    ports. Ctrl-C stops it in order. Started again, it is the same group with its data.
+    Members are at 7101 and up, their consoles at 7180 and up, PostgreSQL servers at 15431 and up;
+    where others listen, at the next free ports. Ctrl-C stops it in order. Started again, it is the
+    same group with its data.
     """
-    check_extras("member")
+    check_extras("member", *(["postgresql"] if postgresql else []))
+    if tables and not postgresql:
+        raise InvalidOption(name="--tables", value=tables[0], expected="--postgresql beside it")
     if not detach:
-        servers = tuple(log_server or ())
         _run_in_front(
-            data_folder, group=group, members=members, log_servers=servers, as_json=as_json
+            data_folder,
+            as_json=as_json,
+            group=group,
+            members=members,
+            log_servers=tuple(log_server or ()),
+            postgresql=postgresql,
+            tables=tuple(tables or ()),
         )
         return
     flags = ["--data-folder", str(data_folder)]
@@ -72,6 +107,9 @@ def up(
     flags += ["--group", group] if group else []
     for server in log_server or ():
         flags += ["--log-server", server]
+    flags += ["--postgresql"] if postgresql else []
+    for pattern in tables or ():
+        flags += ["--tables", pattern]
     raise typer.Exit(_run_in_background(data_folder, flags, as_json=as_json))
 
 
@@ -93,15 +131,8 @@ def down(data_folder: DataFolder = DEFAULT_FOLDER, as_json: Json = False) -> Non
     raise typer.Exit(code)
 
 
-def _run_in_front(
-    folder: Path,
-    *,
-    group: str | None,
-    members: int | None,
-    log_servers: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Runs a group until it is interrupted, and stops it in order."""
+def _run_in_front(folder: Path, *, as_json: bool, **wishes: Any) -> None:
+    """Runs a group until it is interrupted, and stops it in order; `wishes`: as of `places_of`."""
     from ..demo.lasting_group import alone_in, group_at, keep_up, places_of
     from ..host.private_files import keep_private
 
@@ -109,7 +140,7 @@ def _run_in_front(
     with alone_in(folder):
         for number in STOP_SIGNALS:
             signal.signal(number, signal.default_int_handler)
-        places = places_of(folder, group=group, members=members, log_servers=log_servers)
+        places = places_of(folder, **wishes)
         _tell(f"starting group {places.group}: {len(places.members)} members in {folder}")
         running = group_at(folder, places)
         try:
@@ -162,8 +193,7 @@ def _run_in_background(folder: Path, flags: list[str], *, as_json: bool) -> int:
         sys.stdout.write(line if as_json else "")
         return code
     if not as_json:
-        flag = "" if folder == DEFAULT_FOLDER else f" --data-folder {folder}"
-        line = f"{_described(json.loads(line), folder)}groupcert down{flag} stops it.\n"
+        line = f"{_described(json.loads(line), folder)}groupcert down{_flag(folder)} stops it.\n"
     sys.stdout.write(line)
     return FINE
 
@@ -177,27 +207,33 @@ def _ready(places: "Places", group: "LocalGroup") -> Ready:
         console=next(iter(consoles.values())),
         consoles=consoles,
         log_server=",".join(places.log_servers or (group.log_server.address,)),
+        postgresql=dict(places.postgresql),
     )
 
 
 def _described(ready: Ready, folder: Path) -> str:
     """Returns the addresses and folders of the group, and the next steps."""
     members, consoles, processes = ready["members"], ready["consoles"], ready["processes"]
+    servers = ready["postgresql"]
     rows = "".join(
         f"  {name}  {address}   console {consoles[name]}   process {processes[name]}\n"
+        + (f"      psql {servers[name]}\n" if servers else "")
         for name, address in members.items()
     )
+    trial = PYTHON_TRIAL.format(address=next(iter(members.values())))
+    if servers:
+        first, last = (list(servers.values())[at] for at in (0, -1))
+        trial = SQL_TRIAL.format(flag=_flag(folder), first=first, last=last)
     return f"""\
 group {ready["group"]} is up, its data in {folder}
 {rows}  log server {ready["log_server"]}
 
-To try it, in Python:
-
-import groupcert
-with groupcert.Client("{next(iter(members.values()))}") as client:
-    client.run(lambda transaction: transaction.put(b"greeting", b"hello"))
-
+{trial}
 """
+
+
+def _flag(folder: Path) -> str:
+    return "" if folder == DEFAULT_FOLDER else f" --data-folder {shlex.quote(str(folder))}"
 
 
 def _tell(text: str) -> None:

@@ -120,6 +120,7 @@ def connecting(
         changes: Whether it changes a group, and so takes `--group`; it calls `tell_group` before.
     """
     address = _address(help, several, in_environment) if help else None
+    takes_folder = address is not None or is_last_word
 
     def with_flags(verb: Verb) -> Verb:
         signature = inspect.signature(verb)
@@ -132,7 +133,7 @@ def connecting(
             flags = flags._replace(group=given.pop("group", None))
             variable = os.environ.get(_ADDRESS, "")
             texts = variable.split() if is_last_word else _listed(given.pop("address", None))
-            if folder := given.pop("data_folder", None):
+            if takes_folder and (folder := given.pop("data_folder")):
                 flags = flags._replace(data_folder=folder)
                 # A flag wins over the environment.
                 texts = [] if " ".join(texts) == variable else texts
@@ -141,7 +142,7 @@ def connecting(
             verb(**given, connect=flags)
 
         parameters = [*own, *([address] if address else []), *map(_parameter, _HELP)]
-        parameters += [_keyword("data_folder", _FOLDER)] if address or is_last_word else []
+        parameters += [_keyword("data_folder", _FOLDER)] if takes_folder else []
         parameters += [_keyword("group", _GROUP)] if changes else []
         run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return run

@@ -8,13 +8,16 @@ that file: so `groupcert down` never asks another process to end.
 import itertools
 import json
 import os
+import secrets
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 from ...certifier.errors import InvalidSetting
 from ..host.file_lock import lock
@@ -22,11 +25,15 @@ from ..host.loopback import HOST, claim
 from .local_group import LocalGroup
 from .running_group import GROUP_FILE, LOCK_FILE, RUNNING_FILE, UP_LOG, is_held
 
-LOG_PORT, MEMBER_PORT, CONSOLE_PORT = 7100, 7101, 7180
-"""Where the log server, the first member and its console are, unless others listen there."""
+LOG_PORT, MEMBER_PORT, CONSOLE_PORT, POSTGRESQL_PORT = 7100, 7101, 7180, 15431
+"""Where the log server, the first member, its console and its PostgreSQL server are, unless others
+listen there.
+"""
+TABLES = ("public.*",)
+PASSWORD_BYTES = 16
 MEMBERS = 3
 RESTART_SECONDS = 10.0
-"""A member that ended by itself is started again so much later."""
+"""A member or a PostgreSQL server that ended by itself is started again so much later."""
 POLL_SECONDS = 0.1
 ALONE_SECONDS_MAX = 0.5
 """More than somebody who looks whether a group is up has its folder's lock."""
@@ -37,7 +44,8 @@ DOWN_SECONDS_MAX = 120.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
     """Where the parts of a group are. Where `log_servers` is empty, it has a log server of its own
-    on `log_port`.
+    on `log_port`; where `postgresql` has the DSN of a server for each member, these keep the rows,
+    of tables that match `tables`.
     """
 
     group: str
@@ -45,6 +53,8 @@ class Places:
     consoles: Mapping[str, str]
     log_servers: tuple[str, ...] = ()
     log_port: int = 0
+    postgresql: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -54,12 +64,13 @@ class Places:
         """
         try:
             values = json.loads((folder / GROUP_FILE).read_text())
-            return cls(**{**values, "log_servers": tuple(values["log_servers"])})
+            tuples = {name: tuple(values.get(name, ())) for name in ("log_servers", "tables")}
+            return cls(**{**values, **tuples})
         except FileNotFoundError:
             if folder.is_dir() and {each.name for each in folder.iterdir()} - {LOCK_FILE, UP_LOG}:
                 raise _not_a_group(folder) from None
             return None
-        except (ValueError, KeyError, TypeError, NotADirectoryError):
+        except (ValueError, KeyError, TypeError, AttributeError, NotADirectoryError):
             raise _not_a_group(folder) from None
 
     def write(self, path: Path) -> None:
@@ -70,19 +81,41 @@ class Places:
 
 
 def places_of(
-    folder: Path, *, group: str | None, members: int | None, log_servers: tuple[str, ...]
+    folder: Path,
+    *,
+    group: str | None,
+    members: int | None,
+    log_servers: tuple[str, ...],
+    postgresql: bool = False,
+    tables: tuple[str, ...] = (),
 ) -> Places:
     """Returns where a group is now: where its folder has it, or else at the default ports; where
     others listen, at the next free ones. The folder keeps the first choice, and has both.
 
-    Raises InvalidSetting: the folder has another group, or one on another log.
+    Args:
+        postgresql: PostgreSQL servers keep the rows of its members.
+        tables: Patterns of the tables that are attached there; none: `TABLES`.
+
+    Raises InvalidSetting: the folder has another group, one on another log, or one whose rows are
+        elsewhere; or one with PostgreSQL servers is to have another number of them.
     """
     before = Places.read(folder)
     if before is not None:
         _check_same(group or before.group, before.group, "--group")
         _check_same(log_servers or before.log_servers, before.log_servers, "--log-server")
+        _check_same(postgresql or bool(before.postgresql), bool(before.postgresql), "--postgresql")
+        _check_same(tables or before.tables, before.tables, "--tables")
+        servers = len(before.postgresql)
+        if servers:  # A new one has to join, which takes a group that runs.
+            _check_same(members or servers, servers, "--members")
     else:
-        before = Places(group=group or "local", members={}, consoles={}, log_servers=log_servers)
+        before = Places(
+            group=group or "local",
+            members={},
+            consoles={},
+            log_servers=log_servers,
+            tables=(tables or TABLES) if postgresql else (),
+        )
     count = members or len(before.members) or MEMBERS
     names = [f"m{number}" for number in range(1, count + 1)]
     taken: set[int] = set()
@@ -91,12 +124,14 @@ def places_of(
         log_port=_next_free(before.log_port or LOG_PORT, taken),
         members=_addresses(names, before.members, MEMBER_PORT, taken),
         consoles=_addresses(names, before.consoles, CONSOLE_PORT, taken),
+        postgresql=_servers(names, before.postgresql, taken) if before.tables else {},
     )
     first_choice = replace(
         before,
         log_port=before.log_port or places.log_port,
         members={**places.members, **before.members},
         consoles={**places.consoles, **before.consoles},
+        postgresql={**places.postgresql, **before.postgresql},
     )
     first_choice.write(folder / GROUP_FILE)
     places.write(folder / RUNNING_FILE)
@@ -108,39 +143,47 @@ def group_at(folder: Path, places: Places) -> LocalGroup:
     settings: dict[str, object] = {"group": places.group}
     if places.log_servers:
         settings |= {"log_servers": places.log_servers, "log_monitors": ()}
-    return LocalGroup(
-        folder,
-        addresses=places.members,
-        log_port=places.log_port,
-        settings=settings,
-        trims_log=True,
-        own_settings={
+    options: dict[str, Any] = {
+        "addresses": places.members,
+        "log_port": places.log_port,
+        "settings": settings,
+        "trims_log": True,
+        "own_settings": {
             name: {"metrics_address": console} for name, console in places.consoles.items()
         },
-    )
+    }
+    if not places.postgresql:
+        return LocalGroup(folder, **options)
+    from .postgresql_servers import GroupAtServers, Primary  # Needs psycopg.
+
+    flags = f"groupcert.ddl_flags=--data-folder {shlex.quote(str(folder.absolute()))}"
+    primaries = [
+        Primary(name, folder, flags, port=_port_of(dsn), password=urlsplit(dsn).password)
+        for name, dsn in places.postgresql.items()
+    ]
+    return GroupAtServers(primaries, folder, schema="", tables=places.tables, **options)
 
 
 def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
-    """Starts again what ends by itself, members after `RESTART_SECONDS`, until it is interrupted;
-    `tell` gets a line about each.
+    """Starts again what ends by itself, all but the log server after `RESTART_SECONDS`, until it is
+    interrupted; `tell` gets a line about each.
     """
     due: dict[str, float] = {}
     while True:
         time.sleep(POLL_SECONDS)
         if group.has_log_server and (done := group.log_server.mend()):
             tell(f"the log server {done}")
-        for name, process in group.processes.items():
-            if not (how := process.how_it_ended()):
-                continue
-            if name not in due:
+        servers = group.servers
+        for name, server in servers.items():
+            if name not in due and (how := server.how_it_ended()):
                 due[name] = time.monotonic() + RESTART_SECONDS
                 tell(
-                    f"{name} ended {how}, see {group.folder / name}.log; "
+                    f"{name} ended {how}, see {server.log}; "
                     f"it starts again in {RESTART_SECONDS:.0f} s"
                 )
         for name in [name for name, at in due.items() if at <= time.monotonic()]:
             try:
-                group.start_member(name)
+                servers[name].start()
             except OSError as error:  # As where the disk is full.
                 due[name] = time.monotonic() + RESTART_SECONDS
                 tell(
@@ -148,7 +191,7 @@ def keep_up(group: LocalGroup, tell: Callable[[str], None]) -> None:
                 )
             else:
                 del due[name]
-                tell(f"{name} starts again as process {group.processes[name].pid}")
+                tell(f"{name} starts again as process {servers[name].pid}")
 
 
 @contextmanager
@@ -206,8 +249,19 @@ def _addresses(
     }
 
 
-def _port_of(address: str | None) -> int:
-    return int(address.rpartition(":")[2]) if address else 0
+def _servers(names: list[str], before: Mapping[str, str], taken: set[int]) -> dict[str, str]:
+    password = secrets.token_hex(PASSWORD_BYTES)
+    for dsn in before.values():
+        password = urlsplit(dsn).password or password
+    return {
+        name: f"postgresql://postgres:{password}@{address}/postgres"
+        for name, address in _addresses(names, before, POSTGRESQL_PORT, taken).items()
+    }
+
+
+def _port_of(place: str | None) -> int:
+    """Returns the port of an address or a DSN; 0: there is none."""
+    return urlsplit(place if place and "//" in place else f"//{place or ''}").port or 0
 
 
 def _next_free(wanted: int, taken: set[int]) -> int:

@@ -19,7 +19,7 @@ from ...certifier.errors import NotServing, Unavailable
 from ..client.client import Client
 from ..errors.usage import MemberEnded
 from ..host.loopback import HOST, free_port
-from ..host.servers import NotReady, stop_all, wait_all_ready
+from ..host.servers import NotReady, Server, stop_all, wait_all_ready
 from ..security.credentials import ANONYMOUS, Credentials
 from ..total_order.embedded_server import LogServer
 from .command_process import CommandProcess
@@ -27,6 +27,7 @@ from .command_process import CommandProcess
 RETENTION_BYTES = 256 << 20
 """Of the log, where members trim it: they are on one machine, so that a copy takes no longer than
 to read so much."""
+MEMBERS_MAX = 9
 POLL_MS = 2_000
 STATUS_MS = 30_000
 """Milliseconds; a machine may stand still for some seconds."""
@@ -83,6 +84,11 @@ class LocalGroup:
         """True unless its settings name the log servers of somebody else."""
         return "log_servers" not in self._settings
 
+    @property
+    def servers(self) -> dict[str, Server]:
+        """What is to run, by name, beside the log server: members that were started."""
+        return dict(self.processes)
+
     def start(self) -> None:
         """Starts everything and returns when every member is ONLINE.
 
@@ -131,14 +137,21 @@ class LocalGroup:
     def wait_online(self) -> None:
         """Waits until every running member is ONLINE in a view of all running ones.
 
+        Raises: as `wait_up`.
+        """
+        self.wait_up(self.processes)
+
+    def wait_up(self, servers: Mapping[str, Server]) -> None:
+        """Waits until all of some started servers, by name, are ready.
+
         Raises:
             MemberEnded: One has ended.
             NotServing: One did not come up in time; its last line says why.
         """
         try:
-            wait_all_ready(self.processes.values())
+            wait_all_ready(servers.values())
         except NotReady as failure:
-            name = next(name for name, each in self.processes.items() if each is failure.server)
+            name = next(name for name, each in servers.items() if each is failure.server)
             last_line, log = failure.server.last_line(), str(failure.server.log)
             if failure.how:
                 how = failure.how

@@ -8,6 +8,7 @@ clients stop, servers, members and what the clients were told are checked agains
 """
 
 import random
+import secrets
 import threading
 import time
 import uuid
@@ -40,7 +41,7 @@ from .group_checks import (
     settle,
 )
 from .load import PAUSE_SECONDS, TICK_MS, LoadCounts
-from .postgresql_servers import Primary, group_at
+from .postgresql_servers import GroupAtServers, Primary
 
 ACCOUNTS = 200
 INITIAL_BALANCE = 1_000
@@ -51,7 +52,6 @@ CREATE TABLE transfers (
 );
 INSERT INTO accounts SELECT id, {INITIAL_BALANCE} FROM generate_series(1, {ACCOUNTS}) id;
 """
-NO_CHANGE = "UPDATE accounts SET balance = balance WHERE id = 1"
 KILLED_AT, STARTED_AT = 0.25, 0.5
 """When the one server is killed and started again, as parts of the load's time."""
 SESSION_SECONDS = 2.0
@@ -282,17 +282,14 @@ def main(
     console = Console(stderr=True)
     with ExitStack() as stack:
         folder = stack.enter_context(demo_folder())
-        console.print(f"starting {members} PostgreSQL servers in {folder}")
-        primaries = [Primary(f"m{number}", folder) for number in range(1, members + 1)]
-        for primary in primaries:
-            stack.enter_context(primary.server)
-            primary.attach(SCHEMA)
-            console.print(f"  {primary.name}  psql {primary.dsn}")
-        console.print(f"starting a log server, and {members} members at these servers")
+        console.print(f"starting {members} PostgreSQL servers, each with a member, in {folder}")
+        names, password = (f"m{number}" for number in range(1, members + 1)), secrets.token_hex(16)
+        primaries = [Primary(name, folder, password=password) for name in names]
         options = demo_options(folder, certification_log)
-        group = stack.enter_context(group_at(primaries, folder, **options))
+        group = GroupAtServers(primaries, folder, schema=SCHEMA, **options)
+        stack.enter_context(group)
         for primary in primaries:
-            primary.wait_until_it_commits(NO_CHANGE)
+            console.print(f"  {primary.name}  psql {primary.dsn}")
         observers = [stack.enter_context(Client(address)) for address in group.addresses.values()]
         outcome = _run(console, primaries, observers, clients=clients, seconds=seconds)
     return finish(console, outcome.summary, outcome.answer(), folder, as_json=as_json)

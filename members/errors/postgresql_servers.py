@@ -82,5 +82,8 @@ class SchemaChangeRefused(InvalidRequest):
 class RowsAtServer(InvalidRequest):
     """A client asks a member for rows that a PostgreSQL server keeps."""
 
-    message = "the rows are at {server}: read and write them there, by SQL"
+    message = (
+        "the rows are at {server}: read and write them there, by SQL; "
+        "`groupcert postgresql verify` compares them"
+    )
     server: str

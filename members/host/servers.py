@@ -183,7 +183,8 @@ class Server:
     def _begin(self, command: Sequence[str], pass_fds: Sequence[int] = ()) -> Process:
         """Starts the process, in a session of its own: what a terminal sends does not reach it."""
         # As the last step: a change of the user would have Linux forget whose end ends it.
-        dies = (sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()))
+        parent, end = str(os.getpid()), str(int(self._stop_signal))
+        dies = (sys.executable, "-I", "-S", die_with_parent.__file__, parent, end)
         with os.fdopen(open_log(self.log), "ab") as log:
             return subprocess.Popen(
                 [*self._as_user, *dies, *command],

@@ -88,7 +88,8 @@ def attach(
         numbering: The numbers that sequences give here from now on; None: what an earlier call
             has said, or all.
         new_tables: `warn` or `refuse`: what happens where somebody makes a table here that matches
-            a pattern; "": what an earlier call has said, or `warn`.
+            a pattern; "": what an earlier call has said, or `warn`. Where they are refused, all
+            tables may come later, by `ddl`.
 
     Raises:
         UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, or others
@@ -100,8 +101,9 @@ def attach(
         check_server(connection, dsn)
         connection.execute(UNWATCHED)
         tables = read_tables(connection, patterns)
-        if not tables:
-            raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", "tables to attach")
+        if not tables and new_tables != "refuse":
+            expected = "tables to attach; or --new-tables refuse, and tables by ddl"
+            raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", expected)
         is_moved = is_attached(connection) and _is_elsewhere(connection, socket)
         if is_moved:
             _note_move(connection, dsn, socket)

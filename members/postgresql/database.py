@@ -161,12 +161,11 @@ class Database:
         def read() -> Mapping[str, Table]:
             with psycopg.connect(self._dsn) as connection:
                 if not is_attached(connection):
-                    return {}
+                    expected = "groupcert postgresql attach before"
+                    raise self._unsuitable("nothing is attached", expected)
                 return attached_tables(connection, self._unknown)
 
         self._tables = await asyncio.to_thread(read)
-        if not any(table.is_attached for table in self._tables.values()):
-            raise self._unsuitable("no table is attached", "groupcert postgresql attach before")
 
     async def _own_socket(self) -> BackendSocket:
         """Returns the socket, in a folder that the server has made."""

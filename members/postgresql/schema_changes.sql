@@ -26,14 +26,16 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT part IN (SELECT type FROM parts)
 $$;
 
--- Raises what a client gets for a change of one server alone.
+-- Raises what a client gets for a change of one server alone. `groupcert up` has its servers say
+-- which flags name their group.
 CREATE FUNCTION groupcert.refuse(tag text, changed text, flags text DEFAULT '') RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '0A000',
         MESSAGE = format('%s of %s is refused on a server of a group', tag, changed),
         DETAIL = 'The other servers would not have it.',
-        HINT = format('groupcert postgresql ddl FILE%s runs it at all servers.', flags);
+        HINT = format('groupcert postgresql ddl FILE%s%s runs it at all servers.', flags,
+            ' ' || nullif(current_setting('groupcert.ddl_flags', true), ''));
 END $$;
 
 -- Returns whether `changes T` of an attached table looks for entries of an index: it was a unique

@@ -19,7 +19,7 @@ from itertools import product
 import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary, group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers, Primary
 from tests.bench.clients import VALUE_BYTES
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
@@ -120,9 +120,7 @@ def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
             with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
                 session.execute(SCHEMA.encode())
             primary.attach(SCHEMA)
-        group = stack.enter_context(group_at(primaries, folder / "group"))
-        for primary in primaries:
-            primary.wait_until_it_commits(WRITE)
+        group = stack.enter_context(GroupAtServers(primaries, folder / "group"))
         nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
         yield _Systems(seconds, group, primaries, nodes)
 

@@ -1,20 +1,24 @@
-"""The pods of `deploy/kubernetes/` as containers of this machine's engine, without a cluster.
+"""The pods of `deploy/kubernetes*/` as containers of this machine's engine, without a cluster.
 
 Each container has its pod's image, command, user, rights, variables, files, probes and names, and
-its volume over restarts; started again it has another address, as a pod has. What a cluster does
-beside that (placing pods, enforcing policies and budgets) is not here.
+its volume over restarts; started again it has another address, as a pod has. Containers of one pod
+share its network. What a cluster does beside that (placing pods, enforcing policies and budgets) is
+not here.
 """
 
 import random
 import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
 from tests.cluster.engine import docker, try_run
-from tests.commands import run
-from tests.deploy.manifests import Manifests, Workload
+from tests.commands import CommandFailed, run
+from tests.deploy.manifests import Document, Manifests, Workload
 
 FIRST_HOST = 10
 
@@ -33,9 +37,9 @@ class Pods:
             pod: workload for workload in manifests.workloads() for pod in workload.pods
         }
 
-    def container(self, pod: str) -> str:
-        """The container's name at the engine."""
-        return f"{self._project}-{pod}"
+    def container(self, pod: str, name: str = "") -> str:
+        """The name at the engine of a pod's first container, or of one of the others."""
+        return "-".join(filter(None, (self._project, pod, name)))
 
     def address(self, pod: str) -> str:
         """A pod's address on this machine, until it is started again."""
@@ -44,14 +48,23 @@ class Pods:
     def start(self, pod: str) -> None:
         """Starts a pod at an address that none had before."""
         workload = self.workload_of[pod]
-        own, container = workload.pod["securityContext"], workload.container
         self._addresses[pod] = f"{self._subnet}.{next(self._hosts)}"
-        flags = {
-            "--name": [self.container(pod)],
+        own_network = {
             "--hostname": [pod],
             "--network": [self._project],
             "--ip": [self.address(pod)],
             "--network-alias": self._names(workload, pod),
+        }
+        self._run(pod, workload.container, self.container(pod), own_network)
+        for name, container in self._others(pod):
+            self._run(pod, container, name, {"--network": [f"container:{self.container(pod)}"]})
+
+    def _run(self, pod: str, container: Document, name: str, network: dict[str, list[str]]) -> None:
+        workload = self.workload_of[pod]
+        own = workload.pod["securityContext"]
+        flags = {
+            "--name": [name],
+            **network,
             "--user": [f"{own['runAsUser']}:{own['runAsGroup']}"],
             "--cap-drop": container["securityContext"]["capabilities"]["drop"],
             "--security-opt": ["no-new-privileges:true"],
@@ -59,9 +72,9 @@ class Pods:
             "--restart": ["on-failure" if "restartPolicy" in workload.pod else "no"],
             "--env": [
                 f"{name}={value}"
-                for name, value in self._manifests.environment(workload, pod).items()
+                for name, value in self._manifests.environment(workload, pod, container).items()
             ],
-            "--volume": list(self._volumes(workload, pod)),
+            "--volume": list(self._volumes(workload, pod, container)),
         }
         if "command" in container:
             flags["--entrypoint"] = container["command"][:1]
@@ -79,12 +92,24 @@ class Pods:
         )
 
     def stop(self, pod: str) -> int:
-        """Ends a pod as its machine's agent does, and removes it; its process' exit status."""
+        """Ends a pod as its machine's agent does, and removes it; the exit status of its first
+        container that failed, or 0.
+        """
         grace = self.workload_of[pod].pod["terminationGracePeriodSeconds"]
-        docker("stop", f"--time={grace}", self.container(pod))
-        status = docker("inspect", "--format={{.State.ExitCode}}", self.container(pod))
-        docker("rm", self.container(pod))
-        return int(status)
+        containers = dict(self._containers(pod))
+        with ThreadPoolExecutor(len(containers)) as pool:
+            end = partial(self._end, grace)
+            statuses = [*pool.map(end, containers, containers.values())]
+        docker("rm", *reversed(containers))
+        return next(filter(None, statuses), 0)
+
+    def _end(self, grace: int, name: str, container: Document) -> int:
+        hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {})
+        if hook:
+            with suppress(CommandFailed):  # The process that runs it may end with its container.
+                docker("exec", name, *hook["command"])
+        docker("stop", f"--time={grace}", name)
+        return int(docker("inspect", "--format={{.State.ExitCode}}", name))
 
     def is_over(self, pod: str) -> bool:
         """Whether a job's process has ended well."""
@@ -95,16 +120,30 @@ class Pods:
 
     def passes(self, pod: str, probe: str) -> bool:
         """Whether a pod passes its probe now."""
-        workload = self.workload_of[pod]
-        asked = workload.container[probe]["httpGet"]
-        url = f"http://{self.address(pod)}:{workload.ports[asked['port']]}{asked['path']}"
+        return all(
+            self._passes(pod, name, container[probe])
+            for name, container in self._containers(pod)
+            if probe in container
+        )
+
+    def _passes(self, pod: str, name: str, probe: Document) -> bool:
+        if "exec" in probe:
+            with suppress(CommandFailed):
+                docker("exec", name, *probe["exec"]["command"])
+                return True
+            return False
+        asked = probe["httpGet"]
+        port = self.workload_of[pod].ports[asked["port"]]
+        url = f"http://{self.address(pod)}:{port}{asked['path']}"
         with suppress(OSError), urllib.request.urlopen(url, timeout=5) as page:
             return bool(page.status == HTTPStatus.OK)
         return False
 
     def output(self, pod: str) -> str:
         """What a pod said last."""
-        return run("sh", "-c", f"docker logs --tail=40 {self.container(pod)} 2>&1 || true")
+        names = " ".join(name for name, _ in self._containers(pod))
+        look = f"for each in {names}; do docker logs --tail=40 $each 2>&1 || true; done"
+        return run("sh", "-c", look)
 
     def __enter__(self) -> Self:
         try:
@@ -123,9 +162,19 @@ class Pods:
         self._remove()
 
     def _remove(self) -> None:
-        try_run("docker", "rm", "--force", "--volumes", *map(self.container, self.workload_of))
+        names = [name for pod in self.workload_of for name, _ in self._containers(pod)]
+        try_run("docker", "rm", "--force", "--volumes", *reversed(names))
         try_run("docker", "volume", "rm", "--force", *map(self.container, self.workload_of))
         try_run("docker", "network", "rm", self._project)
+
+    def _containers(self, pod: str) -> Iterator[tuple[str, Document]]:
+        """Yields the containers of a pod, each with its name at the engine."""
+        yield self.container(pod), self.workload_of[pod].container
+        yield from self._others(pod)
+
+    def _others(self, pod: str) -> Iterator[tuple[str, Document]]:
+        for container in self.workload_of[pod].containers[1:]:
+            yield self.container(pod, container["name"]), container
 
     def _names(self, workload: Workload, pod: str) -> list[str]:
         """The names that a headless Service gives a pod."""
@@ -133,7 +182,7 @@ class Pods:
         namespace = workload.document["metadata"]["namespace"]
         return [f"{pod}.{service}", f"{pod}.{service}.{namespace}.svc"] if service else []
 
-    def _volumes(self, workload: Workload, pod: str) -> list[str]:
+    def _volumes(self, workload: Workload, pod: str, container: Document) -> list[str]:
         """The volumes of a pod: its settings, in the links that a ConfigMap is mounted as."""
         settings = self._folder / workload.name
         if not settings.exists():
@@ -146,7 +195,7 @@ class Pods:
         for claim in workload.document["spec"].get("volumeClaimTemplates", ()):
             (mount,) = (
                 each["mountPath"]
-                for each in workload.container["volumeMounts"]
+                for each in container["volumeMounts"]
                 if each["name"] == claim["metadata"]["name"]
             )
             volumes.append(f"{self.container(pod)}:{mount}")

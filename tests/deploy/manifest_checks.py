@@ -1,4 +1,4 @@
-"""What a schema does not see of `deploy/kubernetes/`: each check returns its problems as texts."""
+"""What a schema does not see of `deploy/kubernetes*/`: each check returns its problems as texts."""
 
 import re
 import subprocess
@@ -77,9 +77,10 @@ def check_ports(manifests: Manifests) -> list[str]:
             ]
     for workload in manifests.workloads():
         for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
-            probe = workload.container.get(kind)
-            if probe and probe["httpGet"]["port"] not in workload.ports:
-                problems.append(f"{workload.name}: {kind} asks at a port that it has not")
+            for container in workload.containers:
+                asked = container.get(kind, {}).get("httpGet")
+                if asked and asked["port"] not in workload.ports:
+                    problems.append(f"{workload.name}: {kind} asks at a port that it has not")
         rules = _policy(manifests, workload).get("ingress", ())
         let_in = {port["port"] for rule in rules for port in rule["ports"]}
         if let_in != set(workload.ports.values()):
@@ -216,13 +217,17 @@ def check_restricted(manifests: Manifests) -> list[str]:
                 problems.append(f"{workload.name}: {key} is {pod.get(key)}")
         if workload.document["kind"] == "StatefulSet" and pod.get("fsGroup") != user["runAsGroup"]:
             problems.append(f"{workload.name} cannot write to its volume")
-        if workload.container["securityContext"] != own:
-            problems.append(f"{workload.name}: its container may do more than it needs")
+        for container in workload.containers:
+            if container["securityContext"] != own:
+                name = f"{workload.name}: container {container['name']}"
+                problems.append(f"{name} may do more than it needs")
+            if "/tmp" not in [each["mountPath"] for each in container["volumeMounts"]]:
+                problems.append(f"{workload.name}: {container['name']} lacks a place for sockets")
         if workload.pod.get("automountServiceAccountToken") is not False:
             problems.append(f"{workload.name} gets a token of the cluster")
         mounts = {each["mountPath"] for each in workload.container["volumeMounts"]}
-        if not {"/tmp", "/etc/groupcert"} <= mounts:
-            problems.append(f"{workload.name}: {mounts} lack a place that it writes to")
+        if "/etc/groupcert" not in mounts:
+            problems.append(f"{workload.name}: {mounts} lack its settings")
     return problems
 
 
@@ -247,8 +252,12 @@ def check_images(manifests: Manifests) -> list[str]:
     """All pods run one image, of this release."""
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
     wanted = f"{project['name']}:{project['version']}"
-    images = {each.name: each.container["image"] for each in manifests.workloads()}
-    return [f"{name} runs {image}" for name, image in images.items() if image != wanted]
+    return [
+        f"{workload.name} runs {container['image']}"
+        for workload in manifests.workloads()
+        for container in workload.containers
+        if container["image"] != wanted
+    ]
 
 
 CHECKS: tuple[Check, ...] = (

@@ -1,4 +1,5 @@
-"""The manifests of `deploy/kubernetes/`, as kubectl renders them, and what a cluster makes of them.
+"""The manifests of `deploy/kubernetes*/`, as kubectl renders them, and what a cluster makes of
+them.
 
 A cluster is not here. What its parts do with a pod before a process starts (names, labels that are
 chosen, variables put in) is done as Kubernetes documents it, so that tests can look at the result.
@@ -20,6 +21,7 @@ import yaml
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FOLDER = DEPLOY / "kubernetes"
+WITH_SERVERS = DEPLOY / "kubernetes-postgresql"
 SECRET = "123"
 """A password that looks like a number: the worst that an operator may choose."""
 
@@ -53,15 +55,19 @@ class Workload:
 
     @property
     def container(self) -> Document:
-        """The one container of each of its pods."""
-        (container,) = self.pod["containers"]
-        found: Document = container
+        """The container of each of its pods that it is named after."""
+        return self.containers[0]
+
+    @property
+    def containers(self) -> list[Document]:
+        """All containers of each of its pods."""
+        found: list[Document] = self.pod["containers"]
         return found
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports of its container, by name."""
-        listed = self.container.get("ports", ())
+        """The ports of its containers, by name."""
+        listed = [port for each in self.containers for port in each.get("ports", ())]
         return {port["name"]: port["containerPort"] for port in listed}
 
 
@@ -98,10 +104,12 @@ class Manifests:
         """The workloads whose pods a selector chooses."""
         return [each for each in self.workloads() if chooses(selector, each.labels)]
 
-    def environment(self, workload: Workload, pod: str) -> dict[str, str]:
-        """What a process in a pod finds as its environment."""
+    def environment(
+        self, workload: Workload, pod: str, container: Document | None = None
+    ) -> dict[str, str]:
+        """What a process in a pod finds as its environment, in a container or the first one."""
         values: dict[str, str] = {}
-        for variable in workload.container["env"]:
+        for variable in (container or workload.container)["env"]:
             match variable:
                 case {"value": text}:
                     found = re.sub(r"\$\((\w+)\)", lambda name: values.get(name[1], name[0]), text)

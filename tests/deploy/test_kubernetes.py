@@ -1,4 +1,4 @@
-"""`deploy/kubernetes/`: the manifests are what Kubernetes, members and log servers take.
+"""`deploy/kubernetes*/`: the manifests are what Kubernetes, members and log servers take.
 
 No cluster is here. Each check is also given manifests that are broken, which it has to find.
 """
@@ -14,7 +14,7 @@ import yaml
 from groupcert.members.errors.membership import NameTaken
 from tests.deploy import manifest_checks as checks
 from tests.deploy.manifest_checks import CHECKS, Check
-from tests.deploy.manifests import FOLDER, Manifests, rendered
+from tests.deploy.manifests import FOLDER, WITH_SERVERS, Manifests, rendered
 from tests.integration.waiting import wait_for
 from tests.log_servers import NatsServers
 from tests.members.console.test_console import served
@@ -23,14 +23,15 @@ PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
 @cache
-def manifests() -> Manifests:
+def manifests(folder: Path = FOLDER) -> Manifests:
     """What is in the tree."""
-    return Manifests([*rendered(), *rendered(FOLDER / "bootstrap")])
+    return Manifests([*rendered(folder), *rendered(FOLDER / "bootstrap")])
 
 
+@pytest.mark.parametrize("folder", [FOLDER, WITH_SERVERS], ids=["members", "with servers"])
 @pytest.mark.parametrize("check", CHECKS)
-def test_the_manifests_are_in_order(check: Check) -> None:
-    assert check(manifests()) == []
+def test_the_manifests_are_in_order(check: Check, folder: Path) -> None:
+    assert check(manifests(folder)) == []
 
 
 LOG = "StatefulSet/log/spec"
@@ -138,7 +139,8 @@ BROKEN: tuple[tuple[Check, str, object, str], ...] = (
         None,
         "a token",
     ),
-    (checks.check_restricted, f"{MEMBER}/{IN_CONTAINER}/volumeMounts/2", None, "lack a place"),
+    (checks.check_restricted, f"{MEMBER}/{IN_CONTAINER}/volumeMounts/1", None, "lack its settings"),
+    (checks.check_restricted, f"{MEMBER}/{IN_CONTAINER}/volumeMounts/2", None, "for sockets"),
     (checks.check_stops, f"{MEMBER}/{IN_POD}/terminationGracePeriodSeconds", None, "after 30 s"),
     (checks.check_stops, f"{LOG}/podManagementPolicy", None, "holds up all others"),
     (checks.check_stops, f"{LOG}/minReadySeconds", None, "restarted at once"),
@@ -152,6 +154,24 @@ def test_a_broken_manifest_is_found(check: Check, where: str, value: object, exp
     assert [problem for problem in problems if expected in problem], problems
 
 
+SERVER = f"{MEMBER}/template/spec/containers/1"
+BROKEN_SERVERS: tuple[tuple[Check, str, object, str], ...] = (
+    (checks.check_ports, f"{SERVER}/ports/0/containerPort", 5433, "no port"),
+    (checks.check_ports, "NetworkPolicy/member/spec/ingress/0/ports/1", None, "not those let in"),
+    (checks.check_ports, "NetworkPolicy/member/spec/egress/1/ports/1", None, "one side only"),
+    (checks.check_restricted, f"{SERVER}/securityContext/capabilities", None, "container server"),
+    (checks.check_images, f"{SERVER}/image", "postgres:17", "member runs postgres:17"),
+)
+
+
+@pytest.mark.parametrize(("check", "where", "value", "expected"), BROKEN_SERVERS)
+def test_a_broken_manifest_of_servers_is_found(
+    check: Check, where: str, value: object, expected: str
+) -> None:
+    problems = check(manifests(WITH_SERVERS).changed(where, value))
+    assert [problem for problem in problems if expected in problem], problems
+
+
 def test_every_check_has_been_seen_to_find_something() -> None:
     assert {check for check, *_ in BROKEN} == set(CHECKS)
 
@@ -159,14 +179,18 @@ def test_every_check_has_been_seen_to_find_something() -> None:
 def test_the_passwords_that_pods_ask_for_are_those_that_an_operator_makes() -> None:
     asked = {
         (secret["name"], secret["key"])
-        for workload in manifests().workloads()
-        for variable in workload.container["env"]
+        for workload in manifests(WITH_SERVERS).workloads()
+        for container in workload.containers
+        for variable in container["env"]
         if (secret := variable.get("valueFrom", {}).get("secretKeyRef"))
     }
     text = (FOLDER / "README.md").read_text()
-    made = re.search(r"create secret generic (\w+) (.*?[^\\])\n", text, re.DOTALL)
-    assert made is not None
-    assert asked == {(made[1], key) for key in re.findall(r"--from-literal=\"?(\w+)=", made[2])}
+    made = {
+        (name, key)
+        for name, flags in re.findall(r"create secret generic (\w+) (.*?[^\\])\n", text, re.DOTALL)
+        for key in re.findall(r"--from-literal=\"?(\w+)=", flags)
+    }
+    assert asked == made
 
 
 def test_what_is_deleted_takes_no_data_along() -> None:

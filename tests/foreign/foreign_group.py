@@ -19,7 +19,7 @@ import psycopg
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.client.client import Client
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary, group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers, Primary
 from groupcert.members.errors.postgresql_servers import SchemaChangeRefused
 from groupcert.members.postgresql import ddl
 from groupcert.members.postgresql.attachment import attach
@@ -111,10 +111,8 @@ class ForeignGroup:
         self._primaries = [
             Primary(name, self._folder, dsn=dsn) for name, dsn in zip(NAMES, self.dsns, strict=True)
         ]
-        self.members = group_at(self._primaries, self._folder / "group")
+        self.members = GroupAtServers(self._primaries, self._folder / "group")
         self.members.start()
-        for primary in self._primaries:
-            primary.wait_until_it_commits("UPDATE foreign_probe.probe SET count = count")
         self._look_at_tables()
         return self.kept_out
 

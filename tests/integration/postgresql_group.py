@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from groupcert.members.commands.cli import app
 from groupcert.members.demo import postgresql_servers
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.attachment import Attachment
 from groupcert.members.postgresql.sequences import Numbering
@@ -153,7 +153,7 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
             attachments.append(primary.attach(SCHEMA, numbering=numbering))
             primaries.append(primary)
         metrics = {each.name: {"metrics_address": each.metrics_address} for each in primaries}
-        group = group_at(primaries, folder / "group", settings=SETTINGS, own_settings=metrics)
+        group = GroupAtServers(primaries, folder / "group", settings=SETTINGS, own_settings=metrics)
         stack.enter_context(group)
         for primary in primaries:
             wait_for("the member serves it", primary.takes_commits)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from groupcert import Client
 from groupcert.members.client.client_options import CertifiableTransaction, certifiable
 from groupcert.members.commands.cli import app
-from groupcert.members.demo.postgresql_servers import Primary, group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers, Primary
 from groupcert.members.errors.permissions import KeyReserved
 from groupcert.members.errors.postgresql_servers import RowsAtServer
 from groupcert.members.postgresql.schema_changes import KEY
@@ -59,7 +59,7 @@ def reserved(tmp_path: Path) -> Iterator[Reserved]:
     reserved = Reserved(tmp_path)
     with reserved.server:
         reserved.attach("CREATE TABLE t (id int PRIMARY KEY, note text)")
-        group = group_at(
+        group = GroupAtServers(
             [reserved],
             tmp_path / "group",
             settings={"access": str(tmp_path / "access.toml")},
@@ -69,7 +69,7 @@ def reserved(tmp_path: Path) -> Iterator[Reserved]:
             change = ("group", "set", "postgresql_tables=public.*", reserved.address)
             done = reserved.command("operator", *change)
             assert done.exit_code == 0, done.output
-            reserved.wait_until_it_commits(PROBE)
+            reserved.query(PROBE)
             yield reserved
 
 

@@ -113,7 +113,7 @@ def test_the_document_has_what_the_checks_found(tmp_path: Path, demos: list[Demo
 @pytest.mark.in_turns
 @pytest.mark.parametrize(
     ("number", "moment"),
-    [(signal.SIGINT, "clients transfer money"), (signal.SIGTERM, "starting a log server")],
+    [(signal.SIGINT, "clients transfer money"), (signal.SIGTERM, "starting 3 PostgreSQL servers")],
     ids=["Ctrl-C under load", "SIGTERM while it starts"],
 )
 def test_one_that_is_ended_leaves_nothing(

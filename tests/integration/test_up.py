@@ -5,6 +5,7 @@ The groups are real ones, in folders of their own; `tests/test_readmes.py` runs 
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
 from groupcert import Client
 from groupcert.certifier.storage.store import Store, StoreIdentity
 from groupcert.members.commands.cli_up import Ready
+from tests import servers
 from tests.commands import groupcert
 from tests.integration.waiting import wait_for
 
@@ -161,3 +164,93 @@ def test_a_group_that_cannot_start_says_why(folder: Path) -> None:
     done = run(folder, "up", "--detach")
     assert done.returncode == 2
     assert "a folder of `groupcert up`, an empty one, or none yet" in done.stderr
+
+
+def up_with_servers(folder: Path) -> Ready:
+    """Starts a group with PostgreSQL servers; skips the test where the machine lacks them."""
+    with servers.where_installed():
+        servers.postgresql_program("postgres")
+    done = run(folder, "up", "--postgresql", "--detach", "--json")
+    if "sudo apt-get install" in done.stderr and os.environ.get("REQUIRE_DATABASES") != "1":
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    ready: Ready = json.loads(done.stdout)
+    return ready
+
+
+def psql(ready: Ready, name: str, statement: str) -> subprocess.CompletedProcess[str]:
+    """Runs a statement at the server of a member."""
+    command = ["psql", "-X", "-A", "-t", "-q", ready["postgresql"][name], "-c", statement]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def greetings(ready: Ready, name: str) -> list[str]:
+    return psql(ready, name, "SELECT words FROM greetings ORDER BY id").stdout.split()
+
+
+def postmaster(folder: Path, name: str) -> int:
+    """The process of a server that runs."""
+    text = (folder / f"postgresql-{name}" / "postgresql" / "postmaster.pid").read_text()
+    return int(text.split()[0])
+
+
+@pytest.mark.database
+def test_a_table_that_one_server_refuses_is_made_at_all_by_the_command_that_it_says(
+    folder: Path,
+) -> None:
+    ready = up_with_servers(folder)
+    table = "CREATE TABLE greetings (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, words text)"
+    refused = psql(ready, "m1", table)
+    assert "CREATE TABLE of public.greetings is refused" in refused.stderr
+    hint = refused.stderr.partition("HINT:  ")[2].partition(" runs it at all servers")[0]
+    words = ["-" if word == "FILE" else word for word in shlex.split(hint)]
+    assert words[0] == "groupcert"
+    made = subprocess.run([*GROUPCERT, *words[1:]], input=table, capture_output=True, text=True)
+    assert (made.returncode, "executed by 3 servers" in made.stdout) == (0, True), made.stderr
+    insert = "INSERT INTO greetings (words) VALUES (%s) RETURNING id"
+    ids = [psql(ready, name, insert % f"'{name}'").stdout for name in ("m1", "m2", "m3")]
+    assert ids == ["1\n", "2\n", "3\n"]
+    for name in ready["members"]:
+        wait_for("all rows", lambda: greetings(ready, name) == ["m1", "m2", "m3"])  # noqa: B023
+    for verb in (["status"], ["postgresql", "verify"]):
+        assert groupcert(*verb, "--data-folder", str(folder)).returncode == 0
+    refused = run(folder, "verify")
+    assert refused.returncode == 2 and "`groupcert postgresql verify` compares" in refused.stderr
+
+    pids = [postmaster(folder, name) for name in ready["members"]]
+    assert run(folder, "down").returncode == 0
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    log = (folder / "postgresql-m1" / "postgresql.log").read_text()
+    assert log.splitlines()[-1].endswith("database system is shut down")
+    again = up(folder)
+    for name in again["members"]:
+        assert greetings(again, name) == ["m1", "m2", "m3"]
+    assert psql(again, "m3", insert % "'again'").stdout == "12\n"
+    assert run(folder, "verify").returncode == 2
+
+
+@pytest.mark.database
+def test_servers_that_were_killed_come_back_with_all_rows(folder: Path) -> None:
+    ready = up_with_servers(folder)
+    made = subprocess.run(
+        [*GROUPCERT, "postgresql", "ddl", "-", "--attach", "--data-folder", str(folder)],
+        input="CREATE TABLE greetings (id int PRIMARY KEY, words text)",
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    assert not psql(ready, "m2", "INSERT INTO greetings VALUES (1, 'before')").stderr
+    os.kill(postmaster(folder, "m2"), signal.SIGKILL)
+    assert not psql(ready, "m1", "INSERT INTO greetings VALUES (2, 'meanwhile')").stderr
+    wait_for("it is back", lambda: greetings(ready, "m2") == ["before", "meanwhile"])
+    insert = "INSERT INTO greetings VALUES (3, 'after')"
+    wait_for("it takes writes", lambda: not psql(ready, "m2", insert).stderr)
+    assert "PostgreSQL m2 ended by signal 9" in (folder / "up.log").read_text()
+
+    # A client that stays would keep a server from ending in its own time.
+    with psycopg.connect(ready["postgresql"]["m3"]):
+        os.kill(int((folder / "up.lock").read_text()), signal.SIGKILL)
+        again = up(folder)
+    for name in again["members"]:
+        wait_for("all rows", lambda: len(greetings(again, name)) == 3)  # noqa: B023
+    assert groupcert("postgresql", "verify", "--data-folder", str(folder)).returncode == 0

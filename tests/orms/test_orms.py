@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from groupcert.members.demo.postgresql_servers import Primary, group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers, Primary
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
@@ -68,9 +68,7 @@ def shops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Primary]]:
             with django_shop(primary.dsn, "create") as making:
                 end_of(making)
             attach(primary.dsn, ["public.*"], numbering=Numbering(offset, 3))
-        stack.enter_context(group_at(primaries, folder / "group"))
-        for primary in primaries:
-            primary.wait_until_it_commits(PROBE)
+        stack.enter_context(GroupAtServers(primaries, folder / "group"))
         yield primaries
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary, group_at
+from groupcert.members.demo.postgresql_servers import GroupAtServers, Primary
 from groupcert.members.host.servers import NotReady
 from tests.integration.waiting import wait_for
 
@@ -125,7 +125,7 @@ def running_group(folder: Path, schema: str) -> Iterator[Group]:
     with ExitStack() as stack:
         (folder / "group").mkdir()
         primaries = [Primary(name, folder) for name in ("m1", "m2", "m3")]
-        members = group_at(primaries, folder / "group")
+        members = GroupAtServers(primaries, folder / "group")
         places = range(len(primaries))
         starter = stack.enter_context(ThreadPoolExecutor(len(places)))
         group = Group(members, primaries, starter)

@@ -4,20 +4,21 @@ import json
 import os
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.demo import lasting_group
 from groupcert.members.demo.lasting_group import Places, alone_in, places_of, take_down
-from groupcert.members.demo.running_group import is_held, members_up_in
+from groupcert.members.demo.running_group import is_held, members_up_in, servers_up_in
 from groupcert.members.host.loopback import HOST, free_port
 
 
 @pytest.fixture(autouse=True)
 def ports(monkeypatch: pytest.MonkeyPatch) -> int:
     """Free ports in the place of the default ones; returns that of the first member."""
-    for name in ("LOG_PORT", "MEMBER_PORT", "CONSOLE_PORT"):
+    for name in ("LOG_PORT", "MEMBER_PORT", "CONSOLE_PORT", "POSTGRESQL_PORT"):
         monkeypatch.setattr(lasting_group, name, free_port())
     return lasting_group.MEMBER_PORT
 
@@ -69,6 +70,37 @@ def test_a_folder_stays_with_its_group_and_its_log(tmp_path: Path) -> None:
         chosen(tmp_path, group="other")
     with pytest.raises(InvalidSetting, match="--log-server"):
         chosen(tmp_path, log_servers=("nats://127.0.0.1:2",))
+
+
+def test_servers_keep_their_ports_their_password_and_their_number(tmp_path: Path) -> None:
+    first = chosen(tmp_path, postgresql=True, members=2, tables=("shop.*",))
+    assert list(first.postgresql) == ["m1", "m2"]
+    dsn = urlsplit(first.postgresql["m1"])
+    assert dsn.password and (dsn.hostname, dsn.port) == (HOST, lasting_group.POSTGRESQL_PORT)
+    assert chosen(tmp_path) == first == Places.read(tmp_path)
+    with alone_in(tmp_path), socket.create_server((HOST, dsn.port or 0)):
+        meanwhile = chosen(tmp_path)
+        assert servers_up_in(tmp_path) == meanwhile.postgresql
+    moved = urlsplit(meanwhile.postgresql["m1"])
+    assert (moved.port != dsn.port, moved.password) == (True, dsn.password)
+    for wish, flag in (
+        ({"members": 3}, "--members is '3': expected 2, as at"),
+        ({"tables": ("public.*",)}, "--tables"),
+    ):
+        with pytest.raises(InvalidSetting, match=flag):
+            chosen(tmp_path, **wish)
+
+
+def test_a_folder_stays_with_what_keeps_its_rows(tmp_path: Path) -> None:
+    chosen(tmp_path)
+    with pytest.raises(InvalidSetting, match="--postgresql is 'True': expected none, as at"):
+        chosen(tmp_path, postgresql=True)
+    with alone_in(tmp_path):
+        chosen(tmp_path)
+        with pytest.raises(
+            InvalidSetting, match="expected a folder of `groupcert up --postgresql`"
+        ):
+            servers_up_in(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"log_servers": [], "more": 1})])
