@@ -39,6 +39,7 @@ class _Group(NamedTuple):
 
     first_position: int
     last_position: int
+    first_version: int
     entries: int
     bytes: int
 
@@ -132,7 +133,10 @@ class RelayQueue:
             yield entries
 
     def _group_of(self, entries: RelayGroup, size: int) -> _Group:
-        group = _Group(entries.positions[0], entries.positions[-1], len(entries), size)
+        first, last, count = entries.positions[0], entries.positions[-1], len(entries)
+        # A view change bears the version before it.
+        first_version = entries.versions[0] + (not entries.sources[0])
+        group = _Group(first, last, first_version, count, size)
         assert self._newest < group.first_position, "appended out of order"
         return group
 
@@ -151,6 +155,12 @@ class RelayQueue:
     def bytes(self) -> int:
         """Bytes of the stored groups."""
         return self._appended_bytes - self._discarded_bytes
+
+    @property
+    def first_version(self) -> int:
+        """The oldest version that it has, of groups that are kept, too; 0: it has none."""
+        first = next(chain(self._kept, self._groups), None)
+        return first.first_version if first else 0
 
     @property
     def is_full(self) -> bool:
