@@ -115,11 +115,15 @@ async def test_a_member_of_a_server_comes_back_by_a_copy_once_the_log_is_trimmed
 async def test_a_server_that_lacks_more_than_any_member_keeps_says_what_to_do(
     tmp_path: Path,
 ) -> None:
-    """Members keep no executed transactions here; one keeps rows in its store."""
-    primary, other = Primary("m1", tmp_path), Primary("m2", tmp_path)
+    """Members keep no executed transactions here; one keeps rows in its store. What the message
+    says helps, at a server that nobody has prepared.
+    """
+    primary, other, another = (Primary(name, tmp_path) for name in ("m1", "m2", "m3"))
     settings = {"binary_log_retention_bytes": 1}
     (tmp_path / "group").mkdir()
-    with servers.where_installed(), primary.server, other.server, ExitStack() as stack:
+    with servers.where_installed(), ExitStack() as stack:
+        for each in (primary, other, another):
+            stack.enter_context(each.server)
         for each in (primary, other):
             each.attach("CREATE TABLE t (id int PRIMARY KEY)")
         group = group_at([primary, other], tmp_path / "group", settings=settings)
@@ -138,6 +142,10 @@ async def test_a_server_that_lacks_more_than_any_member_keeps_says_what_to_do(
         wait_for("it ends", lambda: not group.processes["m2"].is_running)
         said = group.processes["m2"].last_line()
         ((told,),) = other.query("SELECT out_of_group FROM groupcert.settings")
+        join(another.dsn, primary.dsn)
+        group.start_member("m2", {"postgresql": another.dsn})
+        another.wait_until_it_commits("INSERT INTO t VALUES (6)")
+        assert another.query("SELECT count(*) FROM t") == [(6,)]
     for text in (said, told):
         assert "has transactions from version 6 on, and the server needs 2: copy a running" in text
         assert "groupcert postgresql join --dsn EMPTY --from RUNNING" in text
