@@ -145,8 +145,8 @@ def choose_donor(
     candidates: Iterable[Candidate],
     *,
     asker: str,
-    server_version: int | None,
     failed: Iterable[str] = (),
+    server_version: int | None = None,
 ) -> DonorChoice | None:
     """Chooses, of the ONLINE members whose state is of use (see `Candidate.why_unfit`), the one
     that lacks least of what the group has certified; of several the first by name. Returns None if
@@ -185,8 +185,8 @@ def choose_donor(
 def why_none(
     candidates: Sequence[Candidate],
     asker: str,
-    server_version: int | None,
     failures: Mapping[str, str],
+    server_version: int | None = None,
 ) -> str:
     """Returns the reasons why no member is left to give a copy."""
     causes = [f"{address}: {cause}" for address, cause in failures.items()]

@@ -244,6 +244,7 @@ class ServerApplier:
                 self._end_late,
                 self._make_durable,
                 self._stand,
+                self._be_watched,
                 self._holds.run,
             )
             tasks = [asyncio.create_task(duty()) for duty in duties]
@@ -283,6 +284,7 @@ class ServerApplier:
             granted_transactions=len(order.granted),
             held_snapshot_version=self._runtime.held.oldest,
             oldest_transaction_seconds=round(self._holds.oldest_transaction_seconds, 3),
+            oldest_transaction=self._holds.oldest_transaction,
             waits_for=waits_for,
             waits_seconds=round(time.monotonic() - self._moved, 3) if waits_for else 0.0,
             certified_transactions=totals.certified,
@@ -635,7 +637,15 @@ class ServerApplier:
                 why = f"its member is {member.state.name}: {member.reason}"
                 is_new = member.state is MemberState.RECOVERING
                 await standing.leave(why, keeps_reason=is_new)
+            self._database.socket.touch()
             await asyncio.sleep(STANDING_SECONDS)
+
+    async def _be_watched(self) -> None:
+        """Has the server leave its group where nobody else can tell it to."""
+        while True:
+            await self._database.watch_member()
+            log.warning("has_stood_still")
+            self._standing.forget()
 
 
 def has_gone(error: Exception) -> bool:

@@ -102,8 +102,8 @@ async def fetch_copy(
             choice = choose_donor(
                 candidates,
                 asker=joiner.member,
-                server_version=joiner.server_version,
                 failed=failures,
+                server_version=joiner.server_version,
             )
             if choice is None:
                 break
@@ -118,7 +118,7 @@ async def fetch_copy(
                 failures[choice.donor.address] = str(error)
                 log.warning("donor_failed", donor=choice.donor.address, cause=str(error))
                 await asyncio.to_thread(store_swap.give_up, joiner.data_folder)
-    cause = why_none(candidates, joiner.member, joiner.server_version, failures)
+    cause = why_none(candidates, joiner.member, failures, joiner.server_version)
     raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
 
 

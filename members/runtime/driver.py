@@ -334,7 +334,7 @@ class Driver(ABC):
         references: list[bytes] = []
 
         def groups() -> Iterator[Sequence[RelayEntry]]:
-            for group in parts.relay_queue.load():
+            for group in parts.relay_queue.load(self.committed_position):
                 references.extend(filter(is_reference, group.payloads))
                 yield group
 

@@ -8,21 +8,19 @@ Bounds: the dump reads each table, and makes each index anew; the files are copi
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import psycopg
-
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.demo.postgresql_servers import Primary, group_at
+from groupcert.members.demo.postgresql_servers import group_at
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.host.postgresql_server import as_postgres, postgresql_program
 from groupcert.members.postgresql.attachment import attach
 from groupcert.members.postgresql.join import join
 from tests.bench.harness import Document, Load, Run, in_turns, machine, scratch
-from tests.integration.postgresql_group import increments
+from tests.integration.postgresql_group import Primary, increments
 from tests.integration.waiting import wait_for
 
 JOINER = "m2"
@@ -45,19 +43,16 @@ WRITE = "UPDATE accounts SET balance = balance WHERE id = 1"
 JOIN_SECONDS_MAX = 3_600.0
 
 
-def server_joins(run: Run, gigabytes: float = 1.0, rounds: int = 3) -> Document:
+def server_joins(run: Run, gigabytes: tuple[float, ...] = (1.0, 10.0), rounds: int = 1) -> Document:
     """Joins a server to a group of one, by a dump and by a base backup, in turns.
 
     Args:
-        gigabytes: Of the database, indexes included.
+        gigabytes: Sizes of the database, indexes included.
         rounds: Turns of both.
     """
-    loads = [Load("pg_dump", _by_dump), Load("pg_basebackup", _by_files)]
-    return {
-        "machine": machine(),
-        "gigabytes": gigabytes,
-        "joins": run.measure(in_turns(loads, rounds), _running(gigabytes)),
-    }
+    plan = in_turns([Load("pg_dump", _by_dump), Load("pg_basebackup", _by_files)], rounds)
+    sizes = {f"{size} GB": run.measure(plan, _running(size)) for size in gigabytes}
+    return {"machine": machine(), "sizes": sizes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ def _by_files(running: _Running) -> Document:
     return _measured(running, steps)
 
 
-def _measured(running: _Running, steps: dict[str, Callable[[], object]]) -> Document:
+def _measured(running: _Running, steps: Mapping[str, Callable[[], object]]) -> Document:
     """Runs steps, then the member; returns the seconds of each, and of all until the server takes
     commits, with the commits of a client at the running server meanwhile.
     """
@@ -130,7 +125,7 @@ def _measured(running: _Running, steps: dict[str, Callable[[], object]]) -> Docu
                 ended(name)
             group.addresses[JOINER] = f"{HOST}:{free_port()}"
             group.start_member(JOINER, {"postgresql": joiner.dsn})
-            wait_for("it serves", partial(_takes_commits, joiner), JOIN_SECONDS_MAX)
+            wait_for("it serves", joiner.takes_commits, JOIN_SECONDS_MAX)
             ended("member")
             total = round(time.monotonic() - began, 2)
         wait_for("the same rows", partial(_are_equal, running))
@@ -144,14 +139,6 @@ def _measured(running: _Running, steps: dict[str, Callable[[], object]]) -> Docu
             shutil.rmtree(group.folder / JOINER)
         joiner.server.stop()
         shutil.rmtree(joiner.server.log.parent)
-
-
-def _takes_commits(primary: Primary) -> bool:
-    try:
-        primary.query(WRITE)
-    except psycopg.Error:
-        return False
-    return True
 
 
 def _are_equal(running: _Running) -> bool:

@@ -2,15 +2,16 @@
 
 import os
 import signal
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from groupcert.members.demo.postgresql_servers import group_at
+from groupcert.members.host.loopback import HOST
 from tests import servers
-from tests.integration.postgresql_group import PostgresqlGroup, Primary
+from tests.integration.postgresql_group import PostgresqlGroup, Primary, has_asked
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
@@ -32,6 +33,58 @@ def test_commits_that_a_crash_has_lost_are_there_again_before_others(
         found = first.query("SELECT DISTINCT balance FROM accounts WHERE id IN (21, 22, 23)")
         assert found == [(balance,)]
     first.query("UPDATE accounts SET balance = 100 WHERE id IN (21, 22, 23)")
+    servers3.settle()
+
+
+def test_new_sessions_go_to_another_server_while_a_member_is_dead_or_stands_still(
+    servers3: PostgresqlGroup,
+) -> None:
+    """Those of libpq's `target_session_attrs=read-write`; older ones are told why at COMMIT."""
+    first, *_ = servers3.primaries
+    ports = [primary.server.port for primary in servers3.primaries]
+    dsn = psycopg.conninfo.make_conninfo(
+        host=",".join(HOST for _ in ports),
+        port=",".join(map(str, ports)),
+        user="postgres",
+        target_session_attrs="read-write",
+    )
+
+    def found() -> int:
+        with psycopg.connect(dsn) as session:
+            return session.info.port
+
+    assert found() == ports[0]
+    with closing(has_asked(first)) as old:
+        first.member.kill()
+        wait_for("another server is chosen", lambda: found() == ports[1])
+        old.execute("UPDATE accounts SET balance = balance WHERE id = 40")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="its member has died"):
+            old.commit()
+    first.member.start()
+    wait_for("it is chosen again", lambda: found() == ports[0])
+    with servers3.member_stopped(0):
+        wait_for("another server is chosen", lambda: found() == ports[1])
+    wait_for("it is chosen again", lambda: found() == ports[0])
+    wait_for("it takes commits", first.takes_commits)
+    servers3.settle()
+
+
+def test_a_member_gets_its_sessions_though_clients_hold_all_connections(
+    servers3: PostgresqlGroup,
+) -> None:
+    """Those of a pool that waits for the server to take writes again."""
+    first, *_ = servers3.primaries
+    first.query("CREATE ROLE pool LOGIN")
+    dsn = psycopg.conninfo.make_conninfo(first.dsn, user="pool")
+    first.member.kill()
+    with ExitStack() as held:
+        with pytest.raises(psycopg.OperationalError, match="reserved"):
+            while True:
+                held.enter_context(closing(psycopg.connect(dsn)))
+        first.member.start()
+        wait_for("it takes commits", first.takes_commits)
+    assert "session_ended_for_member" in first.member.log.read_text()
+    first.query("DROP ROLE pool")
     servers3.settle()
 
 

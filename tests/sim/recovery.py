@@ -108,13 +108,7 @@ class Recovery:
     def _choose(self, now_ms: int) -> None:
         donors = [(each.candidate(), each) for each in self._donors()]
         candidates = [candidate for candidate, _ in donors]
-        joiner = self._joiner
-        choice = choose_donor(
-            candidates,
-            asker=joiner.member,
-            server_version=joiner.server_version,
-            failed=self._failures,
-        )
+        choice = choose_donor(candidates, asker=self._joiner.member, failed=self._failures)
         if choice is None:
             self._next_round(candidates, now_ms)
             return
@@ -134,7 +128,7 @@ class Recovery:
         joiner = self._joiner
         self._rounds += 1
         if self._rounds >= ROUNDS_MAX:
-            cause = why_none(candidates, joiner.member, joiner.server_version, self._failures)
+            cause = why_none(candidates, joiner.member, self._failures)
             raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
         self._failures = {}
         self._round_ms = now_ms + ROUND_MS

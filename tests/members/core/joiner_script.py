@@ -132,13 +132,13 @@ class JoinerScript:
         addresses = [run_named(name).address for name in failed.split(",")] if failed else []
         candidates = [candidate_of(parse_command(line)) for line in command.body]
         choices = {
-            choose_donor(order, asker="m3", server_version=server_version, failed=addresses)
+            choose_donor(order, asker="m3", failed=addresses, server_version=server_version)
             for order in (candidates, candidates[::-1])
         }
         [choice] = choices
         if choice is None:
             failures = dict.fromkeys(addresses, "it died")
-            return why_none(candidates, "m3", server_version, failures)
+            return why_none(candidates, "m3", failures, server_version)
         return f"{choice.donor.name}: {choice.reason}"
 
 
