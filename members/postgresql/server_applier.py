@@ -637,7 +637,8 @@ class ServerApplier:
                 why = f"its member is {member.state.name}: {member.reason}"
                 is_new = member.state is MemberState.RECOVERING
                 await standing.leave(why, keeps_reason=is_new)
-            self._database.socket.touch()
+            with suppress(OSError):  # Of a full disk.
+                self._database.socket.touch()
             await asyncio.sleep(STANDING_SECONDS)
 
     async def _be_watched(self) -> None:

@@ -194,11 +194,17 @@ class Lifecycle:
         process is stopped.
         """
         while self._open_server and not self._stopped.done():
+            opening = asyncio.ensure_future(self._open_server())
             try:
-                return await self._open_server()
+                # One that stands still does not keep the process from being stopped.
+                await asyncio.wait((opening, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+                if opening.done():
+                    return opening.result()
             except Unavailable as error:
                 log.warning("server_unavailable", member=self._config.member, text=str(error))
                 await self._wait(SERVER_RETRY_SECONDS)
+            finally:
+                await _cancel(opening)
         return None
 
     async def _run_at(self, server: RowsServer | None) -> None:

@@ -5,12 +5,14 @@ import signal
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
 from groupcert.members.demo.postgresql_servers import group_at
 from groupcert.members.host.loopback import HOST
 from tests import servers
+from tests.frozen import frozen
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, has_asked
 from tests.integration.waiting import wait_for
 
@@ -85,6 +87,23 @@ def test_a_member_gets_its_sessions_though_clients_hold_all_connections(
         wait_for("it takes commits", first.takes_commits)
     assert "session_ended_for_member" in first.member.log.read_text()
     first.query("DROP ROLE pool")
+    servers3.settle()
+
+
+def test_a_member_ends_when_it_is_told_to_though_its_server_stands_still(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, *_ = servers3.primaries
+    group = servers3.group
+    server = psutil.Process(first.server.pid)
+    with ExitStack() as still:
+        for process in (server, *server.children(recursive=True)):
+            still.enter_context(frozen(process.pid))
+        assert group.stop_member("m1") == 0
+        group.start_member("m1")  # It waits for an answer, too.
+        assert group.stop_member("m1") == 0
+    group.start_member("m1")
+    wait_for("it takes commits", first.takes_commits)
     servers3.settle()
 
 
