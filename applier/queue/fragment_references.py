@@ -11,6 +11,7 @@ MARK = b"\x00"
 """No protobuf message begins with it: there is no field 0."""
 DIGEST_BYTES = 16
 _REFERENCE = struct.Struct(f">cQQIQ{DIGEST_BYTES}s")
+REFERENCE_BYTES = _REFERENCE.size
 
 
 class FragmentSet(NamedTuple):
@@ -42,7 +43,7 @@ class FragmentSet(NamedTuple):
 
 def is_reference(payload: bytes) -> bool:
     """Returns whether a payload refers to pieces that are kept elsewhere."""
-    return len(payload) == _REFERENCE.size and payload[:1] == MARK
+    return len(payload) == REFERENCE_BYTES and payload[:1] == MARK
 
 
 def changes_bytes(payload: bytes) -> int:

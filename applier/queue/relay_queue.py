@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from ...certifier.errors import CorruptStore, InvalidSetting, UnsupportedFormat
 from ...certifier.storage.store import Batch, Family, Store, integer_key
+from .fragment_references import REFERENCE_BYTES
 from .relay_group import RelayEntry, RelayGroup
 
 ENTRIES_MAX = 500_000
@@ -39,6 +40,7 @@ class _Group(NamedTuple):
 
     first_position: int
     last_position: int
+    first_version: int
     entries: int
     bytes: int
 
@@ -118,25 +120,30 @@ class RelayQueue:
             removed = group.last_position
         return removed
 
-    def load(self) -> Iterator[RelayGroup]:
-        """Yields the groups that an earlier process stored, and adds them to this queue.
+    def load(self, executed: int = -1) -> Iterator[RelayGroup]:
+        """Yields the groups that an earlier process stored, and adds them to this queue. Of those
+        that end at or before the position `executed` it yields such as refer to fragments alone:
+        there may be some GiB of them.
 
         Raises:
             CorruptStore: a group is not what was written.
             UnsupportedFormat: another release wrote it.
         """
+        path = str(self._store.path)
         for key, stored in self._store.scan(Family.RELAY):
-            entries = decode(stored, str(self._store.path))
-            assert integer_key(entries.positions[0]) == key, "a group under another group's key"
-            self._remember(self._group_of(entries, len(stored)))
-            yield entries
+            group, refers = _described(stored, path)
+            assert integer_key(group.first_position) == key, "a group under another group's key"
+            self._remember(group)
+            if refers or group.last_position > executed:
+                yield decode(stored, path)
 
     def _group_of(self, entries: RelayGroup, size: int) -> _Group:
-        group = _Group(entries.positions[0], entries.positions[-1], len(entries), size)
-        assert self._newest < group.first_position, "appended out of order"
-        return group
+        first, last = entries.positions[0], entries.positions[-1]
+        first_version = _first_version(entries.versions[0], bool(entries.sources[0]))
+        return _Group(first, last, first_version, len(entries), size)
 
     def _remember(self, group: _Group) -> None:
+        assert self._newest < group.first_position, "appended out of order"
         self._newest = group.last_position
         self._groups.append(group)
         self._appended += group.entries
@@ -151,6 +158,12 @@ class RelayQueue:
     def bytes(self) -> int:
         """Bytes of the stored groups."""
         return self._appended_bytes - self._discarded_bytes
+
+    @property
+    def first_version(self) -> int:
+        """The oldest version that it has, of groups that are kept, too; 0: it has none."""
+        first = next(chain(self._kept, self._groups), None)
+        return first.first_version if first else 0
 
     @property
     def is_full(self) -> bool:
@@ -229,6 +242,24 @@ def decode(stored: bytes, path: str) -> RelayGroup:
     group.payloads = [bytes(part) for part in _cut(body[end:], lengths)]
     assert end + sum(lengths) == len(body), "a group's payloads do not end where the group does"
     return group
+
+
+def _described(stored: bytes, path: str) -> tuple[_Group, bool]:
+    """Returns the numbers of a stored group, and whether it may refer to fragments; raises as
+    `decode`.
+    """
+    body = _checked(stored, path)
+    count, _ = _SIZES.unpack_from(body)
+    columns, _ = _columns(body, _SIZES.size, count)
+    positions, versions, sources, sizes = (columns[index] for index in (0, 1, 5, 7))
+    first_version = _first_version(versions[0], bool(sources[0]))
+    group = _Group(positions[0], positions[-1], first_version, count, len(stored))
+    return group, REFERENCE_BYTES in sizes
+
+
+def _first_version(version: int, has_gtid: bool) -> int:
+    """Returns the version of a group's first transaction: a view change bears the one before it."""
+    return version if has_gtid else version + 1
 
 
 def _cut(values: Cut, lengths: Sequence[int]) -> Iterator[Cut]:

@@ -431,9 +431,12 @@ def server_table(status: PostgresqlStatus) -> RenderableType:
         f" their turn, {status.granted_transactions} committing"
     )
     waits = f"{status.waits_for}, for {status.waits_seconds:.1f} s" if status.waits_for else ""
+    oldest = f"{status.oldest_transaction_seconds:.1f} s"
+    if status.oldest_transaction:
+        oldest = f"{oldest}, {status.oldest_transaction}"
     rows = {
         "takes writes": f"no: {status.out_of_group}" if status.out_of_group else "yes",
-        "member": status.member or "none answers",
+        "member": status.member,
         "version": str(status.version),
         "behind": f"{status.behind_transactions} transactions",
         "pending": f"{status.pending_transactions} transactions of others",
@@ -449,7 +452,7 @@ def server_table(status: PostgresqlStatus) -> RenderableType:
         "executed for backends": str(status.executed_for_backends),
         "cancelled sessions": str(status.cancelled_sessions),
         "skipped rows": str(status.skipped_rows),
-        "oldest transaction": f"{status.oldest_transaction_seconds:.1f} s",
+        "oldest transaction": oldest,
         "held snapshot": str(status.held_snapshot_version),
     }
     return _named_values(f"member of {status.server}", rows)

@@ -4,7 +4,7 @@ The rule it keeps: each decision comes with its reason in words, and follows fro
 that members in the same situation choose the same. Pure.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...certifier.errors import GroupcertError, LogGap
@@ -30,6 +30,24 @@ class Candidate(NamedTuple):
     state: str
     certified_version: int
     committed_version: int
+    relay_first_version: int = 0
+    """The oldest version of which it has the changes, and no rows; 0: it has rows."""
+
+    def why_unfit(self, server_version: int | None) -> str:
+        """Returns the reason why its state is of no use to a member whose PostgreSQL server has
+        executed all up to a version; None: to one whose store keeps its rows. Empty: it is of use.
+        """
+        first = self.relay_first_version
+        if server_version is None:
+            return "has no rows, which are at its PostgreSQL server" if first else ""
+        if not first:
+            return "keeps rows in its store, and no executed transactions for a PostgreSQL server"
+        if first <= server_version + 1:
+            return ""
+        return (
+            f"has transactions from version {first} on, and the server needs {server_version + 1}: "
+            "copy a running server, groupcert postgresql join --dsn EMPTY --from RUNNING"
+        )
 
 
 class DonorChoice(NamedTuple):
@@ -124,17 +142,25 @@ def why_gap(gap: LogGap, state: LogState) -> GroupcertError:
 
 
 def choose_donor(
-    candidates: Iterable[Candidate], *, asker: str, failed: Iterable[str] = ()
+    candidates: Iterable[Candidate],
+    *,
+    asker: str,
+    failed: Iterable[str] = (),
+    server_version: int | None = None,
 ) -> DonorChoice | None:
-    """Chooses the ONLINE member that lacks least of what the group has certified; of several the
-    first by name. Returns None if there is none but the asker and those in `failed` (addresses).
+    """Chooses, of the ONLINE members whose state is of use (see `Candidate.why_unfit`), the one
+    that lacks least of what the group has certified; of several the first by name. Returns None if
+    there is none but the asker and those in `failed` (addresses).
     """
     known = sorted(set(candidates))
     excluded = set(failed)
     able = [
         each
         for each in known
-        if each.state == "ONLINE" and each.name != asker and each.address not in excluded
+        if each.state == "ONLINE"
+        and each.name != asker
+        and each.address not in excluded
+        and not each.why_unfit(server_version)
     ]
     if not able:
         return None
@@ -156,14 +182,20 @@ def choose_donor(
     return DonorChoice(donor, reason)
 
 
-def why_none(candidates: Sequence[Candidate], asker: str, failures: dict[str, str]) -> str:
+def why_none(
+    candidates: Sequence[Candidate],
+    asker: str,
+    failures: Mapping[str, str],
+    server_version: int | None = None,
+) -> str:
     """Returns the reasons why no member is left to give a copy."""
     causes = [f"{address}: {cause}" for address, cause in failures.items()]
-    causes += [
-        f"{each.name} at {each.address} is {each.state}"
-        for each in sorted(set(candidates))
-        if each.state != "ONLINE" and each.address not in failures and each.name != asker
-    ]
+    for each in sorted(set(candidates)):
+        if each.address in failures or each.name == asker:
+            continue
+        is_online = each.state == "ONLINE"
+        if why := each.why_unfit(server_version) if is_online else f"is {each.state}":
+            causes.append(f"{each.name} at {each.address} {why}")
     return "; ".join(causes) or "there is nobody else"
 
 

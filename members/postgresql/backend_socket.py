@@ -48,6 +48,11 @@ class BackendSocket:
         self._lock = lock
         return True
 
+    def touch(self) -> None:
+        """Shows who watches the locked file that its member is at work."""
+        assert self._lock is not None, "touched before it was locked"
+        os.utime(self._lock)
+
     def bind(self) -> socket.socket:
         """Returns a socket at the path, in the place of what an earlier member has left."""
         self.remove()

@@ -52,6 +52,10 @@ GRACE_SECONDS = 0.1
 their clients get 40001; one that is cancelled before cannot be told why."""
 TURN_SECONDS = 5.0
 """For which a backend may hold up the commits of its server; then it is ended."""
+SESSIONS_WITHOUT_RESERVE = 2
+"""Of a member: those of the role that is no superuser."""
+SILENT_SECONDS = 10.0
+"""For which a member may stand still; then its server takes no new sessions that write."""
 SEQUENCES_LOCK_TIMEOUT_MS = 20
 """For which the look at sequences may hold up the look for those that stand in the way."""
 FLUSH_POLL_SECONDS = 0.05
@@ -83,6 +87,12 @@ _END_COMMIT = (
     " AND locktype = 'transactionid' AND mode = 'ExclusiveLock'"
     " AND transactionid::text::bigint = %s::bigint & 4294967295)"
 )
+_OLDEST = """
+SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8,
+    format('session %%s of %%s (%%s), %%s', pid, usename, application_name, state)
+FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL
+    AND application_name NOT IN (%s, 'pg_dump')
+ORDER BY xact_start LIMIT 1"""
 _FOLD = (
     "DELETE FROM groupcert.executed WHERE version < %s AND"
     " version < (SELECT max(version) FROM groupcert.executed) RETURNING source, number"
@@ -93,7 +103,7 @@ Done = TypeVar("Done")
 
 
 class Database:
-    """The sessions: one executes, one waits for backends to end, one asks."""
+    """The sessions: they execute, wait for the ends of backends, ask, and guard the server."""
 
     def __init__(self, dsn: str, turn_seconds: float = TURN_SECONDS) -> None:
         """Prepares; a backend may hold up the commits of its server for `turn_seconds`."""
@@ -116,6 +126,7 @@ class Database:
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
+        self._guard: Connection
         self.socket: BackendSocket
         """Where backends ask; locked by this member since `open`."""
         self._watching = asyncio.Lock()
@@ -133,9 +144,7 @@ class Database:
                 one runs under another account or at another machine than the server.
             psycopg.OperationalError: The server does not answer.
         """
-        self._watcher = await self._connect("watcher", self._dsn)
-        for name, value in SETTINGS.items():
-            await self._watcher.execute(f"SET {name} TO '{value}'".encode())
+        self._watcher = await self._own_session("watcher")
         prepared = "SELECT current_setting('max_prepared_transactions')::int"
         if await self._ask(prepared) != [(0,)]:
             raise self._unsuitable("it has max_prepared_transactions", "0, as attach has found it")
@@ -144,11 +153,12 @@ class Database:
         await self._open_appliers()
         await self._look_around()
         await self._become_the_only_one()
+        self._guard = await self._own_session("guard")
         return self
 
     async def close(self) -> None:
         """Ends the sessions."""
-        for name in ("_applier", "_confirmer", "_watcher"):
+        for name in ("_applier", "_confirmer", "_guard", "_watcher"):
             connection: Connection | None = getattr(self, name, None)
             if connection is not None:
                 await connection.close()
@@ -369,16 +379,18 @@ class Database:
             task.cancel()
         return await task
 
-    async def oldest_transaction_seconds(self) -> float:
-        """Returns the age of the oldest transaction that is open at the server."""
-        async with self._watching:
-            ((age,),) = await self._ask(
-                "SELECT"
-                " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8"
-                " FROM pg_stat_activity WHERE datname = current_database()"
-                f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
-            )
-        return float(age)
+    async def oldest_transaction(self) -> tuple[float, str]:
+        """Returns the age in seconds of the oldest transaction that is open at the server, and its
+        session in words.
+        """
+        rows = await self.run(_OLDEST, (JOINING,))
+        return rows[0] if rows else (0.0, "")
+
+    async def watch_member(self) -> None:
+        """Has the server leave its group should this process die. Returns when it has left, as the
+        process stood still for `SILENT_SECONDS`, without a call of `socket.touch`.
+        """
+        await self._guard.execute("CALL groupcert.watch_member(%s)", (SILENT_SECONDS,))
 
     async def check_alive(self) -> None:
         """Returns if the server has not crashed since `open`.
@@ -534,6 +546,8 @@ class Database:
                 self._confirmer = await self._connect("confirmer", dsn)
                 return
             except psycopg.OperationalError as error:
+                if attempt + 1 < LOGINS_MAX and await self._made_room():
+                    continue
                 if "authentication" not in str(error) and "pg_hba" not in str(error):
                     raise
                 if attempt + 1 == LOGINS_MAX:
@@ -543,6 +557,23 @@ class Database:
                         " TCP"
                     )
                     raise self._unsuitable(str(error).strip(), expected) from error
+
+    async def _made_room(self) -> bool:
+        """Ends sessions that have been idle for longest, if clients have all connections that are
+        not reserved to superusers: without a member none of them commits. Returns whether it did.
+        """
+        make_room = "SELECT pid, client FROM groupcert.make_room(%s)"
+        ended = await self.run(make_room, (SESSIONS_WITHOUT_RESERVE,))
+        for pid, client in ended:
+            log.warning("session_ended_for_member", pid=pid, client=client)
+        return bool(ended)
+
+    async def _own_session(self, purpose: str) -> Connection:
+        """Connects as the superuser of the DSN."""
+        session = await self._connect(purpose, self._dsn)
+        for name, value in SETTINGS.items():
+            await session.execute(f"SET {name} TO '{value}'".encode())
+        return session
 
     async def _connect(self, purpose: str, dsn: str) -> Connection:
         return await Connection.connect(

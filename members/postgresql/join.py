@@ -98,9 +98,9 @@ def join(
         numbering = _own_numbering(numbering_of(source), sequence_offset)
         with opened(dsn) as target:
             check_server(target, dsn)
+            make_role(target)  # The copy has its rights.
             _check_room(target, dsn, source)
             had_language = has_language(target)
-            make_role(target)  # The copy has its rights.
         programs = _programs(source, source_dsn)
         dumped = _copy(programs, source, source_dsn, dsn, show)
         ((version,),) = source.execute("SELECT max(version) FROM groupcert.executed").fetchall()

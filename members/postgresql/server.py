@@ -1,5 +1,6 @@
 """A PostgreSQL server that keeps a member's rows, from the start of one run to its end."""
 
+import asyncio
 from contextlib import suppress
 from typing import Self
 
@@ -12,6 +13,8 @@ from .database import Database
 from .standing import Standing
 
 LEFT = "its member was stopped"
+LEAVE_SECONDS = 3.0
+"""For a server that stands still: the backend of the guard tells it later."""
 
 
 class Server:
@@ -54,8 +57,9 @@ class Server:
 
     async def close(self, reason: str) -> None:
         """Leaves the server read-only, with the reason, and ends the sessions."""
-        with suppress(psycopg.Error):
-            await self.standing.leave(reason or LEFT)
+        with suppress(psycopg.Error, TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.standing.leave(reason or LEFT)
         await self.database.close()
 
 

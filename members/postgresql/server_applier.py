@@ -6,7 +6,8 @@ and executes there what others committed. What is executed is noted at the serve
 transactions that execute it: a run begins behind that, whatever became of server or member.
 
 The relay queue keeps an entry until the server has it on disk. Visible is not enough: after a crash
-the server may lack its last commits, which the next run executes again.
+the server may lack its last commits, which the next run executes again. It keeps an executed one
+for a while, without gaps: a member that copies the queue may have a server that lacks it.
 """
 
 import asyncio
@@ -111,7 +112,7 @@ class ServerApplier:
         self._executed = server.gtid_executed
         self._position = server.position
         self._done_version = server.version
-        self.durable_position = server.position
+        self._durable_position = server.position
         self._news = asyncio.Event()
         self._granted = asyncio.Event()
         self._suspected = asyncio.Event()
@@ -162,8 +163,10 @@ class ServerApplier:
         )
         waiting: list[Entry] = []
         for position, version, source, number, payload in columns:
-            gtid = Gtid(source, number) if source else None
             is_large = is_reference(payload)
+            if position <= self._position and not is_large:
+                continue  # Executed; the relay queue keeps it for other servers.
+            gtid = Gtid(source, number) if source else None
             self._received.append(_Received(version, position, gtid, payload if is_large else b""))
             if gtid and version > self._done_version:
                 parts = Pieces(self._fragments, payload) if is_large else [payload]
@@ -216,6 +219,8 @@ class ServerApplier:
         except Exception as error:
             self._failed = str(error)
             self._runtime.give_up(error)
+            with suppress(psycopg.Error):
+                await self._standing.leave(self._failed)
 
     async def _run(self) -> None:
         """Serves until an error, or until it is cancelled.
@@ -239,6 +244,7 @@ class ServerApplier:
                 self._end_late,
                 self._make_durable,
                 self._stand,
+                self._be_watched,
                 self._holds.run,
             )
             tasks = [asyncio.create_task(duty()) for duty in duties]
@@ -278,6 +284,7 @@ class ServerApplier:
             granted_transactions=len(order.granted),
             held_snapshot_version=self._runtime.held.oldest,
             oldest_transaction_seconds=round(self._holds.oldest_transaction_seconds, 3),
+            oldest_transaction=self._holds.oldest_transaction,
             waits_for=waits_for,
             waits_seconds=round(time.monotonic() - self._moved, 3) if waits_for else 0.0,
             certified_transactions=totals.certified,
@@ -591,7 +598,7 @@ class ServerApplier:
         """Notes, again and again, what the server has on disk: the relay queue lets go of it, and
         the member reports it.
         """
-        runtime = self._runtime
+        self._let_go()
         while True:
             await asyncio.sleep(DURABLE_SECONDS)
             if not self._visible:
@@ -601,12 +608,17 @@ class ServerApplier:
             self._durable.extend(each for each in islice(self._visible, count) if each.payload)
             for _ in range(count):
                 self._visible.popleft()
-            self.durable_position = position
-            batch = runtime.store.batch()
-            removed = runtime.relay_queue.discard(batch, position)
-            drop(batch, names_of(self._forgotten(removed)))
-            runtime.store.write(batch)
-            runtime.flusher.request(version)
+            self._durable_position = position
+            self._let_go()
+            self._runtime.flusher.request(version)
+
+    def _let_go(self) -> None:
+        """Has the relay queue let go of what the server has on disk, but for what it keeps."""
+        runtime = self._runtime
+        batch = runtime.store.batch()
+        removed = runtime.relay_queue.discard(batch, self._durable_position)
+        drop(batch, names_of(self._forgotten(removed)))
+        runtime.store.write(batch)
 
     def _forgotten(self, position: int) -> Iterator[bytes]:
         """Yields the references of large transactions up to a position, which nobody needs."""
@@ -625,7 +637,16 @@ class ServerApplier:
                 why = f"its member is {member.state.name}: {member.reason}"
                 is_new = member.state is MemberState.RECOVERING
                 await standing.leave(why, keeps_reason=is_new)
+            with suppress(OSError):  # Of a full disk.
+                self._database.socket.touch()
             await asyncio.sleep(STANDING_SECONDS)
+
+    async def _be_watched(self) -> None:
+        """Has the server leave its group where nobody else can tell it to."""
+        while True:
+            await self._database.watch_member()
+            log.warning("has_stood_still")
+            self._standing.forget()
 
 
 def has_gone(error: Exception) -> bool:

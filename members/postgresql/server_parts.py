@@ -56,6 +56,7 @@ class ServerParts:
     ) -> None:
         store, self.history_writer = open_store(config, opened, runtime)
         self.store = store
+        self._member = member
         batch = store.batch()
         batch.put(Family.META, ROWS_AT_SERVER_KEY, b"")
         store.write(batch)
@@ -103,9 +104,13 @@ class ServerParts:
         """Returns the numbers that `groupcert postgresql status` and metrics show."""
         return self.applier.server_status()
 
-    def lasting(self, position: int) -> int:
-        """Returns up to where the server has rows on disk."""
-        return min(position, self.applier.durable_position)
+    def relay_first_version(self) -> int:
+        """Returns the oldest version that a copy has the changes of."""
+        return self.relay_queue.first_version or self._member.certifier.window.newest_version + 1
+
+    def lasting(self, _position: int) -> int:
+        """Returns -1: members of other servers may need all that the relay queue keeps."""
+        return -1
 
     def flush_up_to(self, version: int) -> None:
         """Does nothing: `ServerApplier` looks what is on the server's disk again and again."""

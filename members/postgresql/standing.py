@@ -34,6 +34,10 @@ class Standing:
             log.warning("server_is_read_only", text=reason)
             await self._database.run("SELECT groupcert.leave_group(%s)", [reason])
 
+    def forget(self) -> None:
+        """Knows nothing any more: somebody else has told the server to leave."""
+        self._was_told = False
+
     async def serve(self) -> None:
         """Has the server take writes, as before; call it again and again, about each second."""
         if self.reason or not self._was_told:

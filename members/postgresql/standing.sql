@@ -1,4 +1,5 @@
--- What the member calls when the server falls out of its group, and when it is back.
+-- What the member calls when the server falls out of its group, and when it is back; what makes it
+-- fall out when there is no member any more, and what lets one in.
 
 CREATE FUNCTION groupcert.leave_group(why text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -47,3 +48,46 @@ BEGIN
     END IF;
     RETURN busy;
 END $$;
+
+-- Has the server leave its group when its member has died, or has not touched the file that it locks
+-- for so many seconds: then it returns. The member calls it in a session of its own, whose backend goes
+-- on when the member is gone. It has no snapshot for longer than it sleeps.
+CREATE PROCEDURE groupcert.watch_member(silent_seconds double precision) LANGUAGE plpython3u AS $$
+import fcntl
+import os
+import time
+
+leave = plpy.prepare(
+    "SELECT groupcert.leave_group($1) FROM groupcert.settings WHERE out_of_group IS NULL", ["text"]
+)
+path = plpy.execute("SELECT socket_path FROM groupcert.settings")[0]["socket_path"]
+touched, since, why = None, time.monotonic(), None
+with open(path + ".lock", "rb") as lock:
+    while why is None:
+        plpy.commit()
+        plpy.execute("SELECT pg_catalog.pg_sleep(0.25)")
+        if os.fstat(lock.fileno()).st_mtime_ns != touched:
+            touched, since = os.fstat(lock.fileno()).st_mtime_ns, time.monotonic()
+        elif time.monotonic() - since > silent_seconds:
+            why = f"its member stands still, for {silent_seconds:.0f} s by now"
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            why = "its member has died"
+        except BlockingIOError:
+            pass
+leave.execute([why])
+$$;
+
+-- Ends sessions, those that have been idle for longest, until so many more may connect beside those
+-- that are reserved to superusers; returns whose they were.
+CREATE FUNCTION groupcert.make_room(sessions int) RETURNS TABLE (pid int, client text)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT idle.pid, format('%s (%s)', usename, application_name) FROM (
+        SELECT * FROM pg_stat_activity
+        WHERE state = 'idle' AND application_name NOT LIKE 'groupcert %'
+        ORDER BY state_change LIMIT (
+            SELECT greatest(0, count(*) + sessions - current_setting('max_connections')::int
+                + current_setting('superuser_reserved_connections')::int)
+            FROM pg_stat_activity WHERE backend_type = 'client backend')
+    ) idle WHERE pg_terminate_backend(idle.pid, 5000)
+$$;

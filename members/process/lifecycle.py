@@ -68,6 +68,7 @@ def joiner_of(config: MemberConfig, runtime: MemberRuntime) -> Joiner:
             runtime.member.log_sequence, log_sequence_of(checkpoint.position) if checkpoint else 0
         ),
         gtid_executed=checkpoint.gtid_executed if checkpoint else GtidSet(),
+        server_version=checkpoint.version if checkpoint and config.postgresql else None,
         credentials=config.credentials(),
     )
 
@@ -169,28 +170,41 @@ class Lifecycle:
     async def _run_once(self) -> None:
         put_copy_in_place(self._config)
         server = await self._server()
+        why = ""
         try:
             await self._run_at(server)
+            why = self._why_ended()
+        except GroupcertError as error:
+            why = f"its member has ended: {error}"
+            raise
         finally:
             if server is not None:
-                await server.close(self._why_ended())
+                await server.close(why)
 
     def _why_ended(self) -> str:
         """Returns the reason for which the last run has ended; empty: the operator stopped it."""
-        ended = self._runtime
-        has_failed = ended and ended.member.state in (MemberState.ERROR, MemberState.FENCED)
-        return ended.member.reason if ended and has_failed and not self._stopped.done() else ""
+        if self._stopped.done() or self._runtime is None:
+            return ""
+        ended = self._runtime.member
+        has_failed = ended.state in (MemberState.ERROR, MemberState.FENCED)
+        return ended.reason if has_failed else "its member begins again"
 
     async def _server(self) -> RowsServer | None:
         """Returns the server that keeps the rows, once it answers; None: the store does, or the
         process is stopped.
         """
         while self._open_server and not self._stopped.done():
+            opening = asyncio.ensure_future(self._open_server())
             try:
-                return await self._open_server()
+                # One that stands still does not keep the process from being stopped.
+                await asyncio.wait((opening, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+                if opening.done():
+                    return opening.result()
             except Unavailable as error:
                 log.warning("server_unavailable", member=self._config.member, text=str(error))
                 await self._wait(SERVER_RETRY_SECONDS)
+            finally:
+                await _cancel(opening)
         return None
 
     async def _run_at(self, server: RowsServer | None) -> None:

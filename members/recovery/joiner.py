@@ -45,7 +45,11 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joiner:
-    """A member that needs a copy, and what it has. `addresses`: where members may be."""
+    """A member that needs a copy, and what it has.
+
+    `addresses`: where members may be. `server_version`: up to which version its PostgreSQL server
+    has executed all; None: its store keeps its rows, and it has none.
+    """
 
     group: str
     member: str
@@ -54,6 +58,7 @@ class Joiner:
     log: LogIdentity | None = None
     log_sequence: int = 0
     gtid_executed: GtidSet
+    server_version: int | None = None
     credentials: Credentials = ANONYMOUS
 
     def check(self, manifest: CopyManifest) -> None:
@@ -94,7 +99,12 @@ async def fetch_copy(
         failures = {}
         while True:
             candidates = await ask_members(joiner.addresses, joiner.credentials)
-            choice = choose_donor(candidates, asker=joiner.member, failed=failures)
+            choice = choose_donor(
+                candidates,
+                asker=joiner.member,
+                failed=failures,
+                server_version=joiner.server_version,
+            )
             if choice is None:
                 break
             log.info("donor_chosen", member=joiner.member, reason=choice.reason)
@@ -108,7 +118,7 @@ async def fetch_copy(
                 failures[choice.donor.address] = str(error)
                 log.warning("donor_failed", donor=choice.donor.address, cause=str(error))
                 await asyncio.to_thread(store_swap.give_up, joiner.data_folder)
-    cause = why_none(candidates, joiner.member, failures)
+    cause = why_none(candidates, joiner.member, failures, joiner.server_version)
     raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
 
 

@@ -7,13 +7,13 @@ simulation drives the same lines.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from typing import Any, Protocol
 
 import structlog
 
+from ...applier.queue.fragment_references import is_reference
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.relay_queue import RelayQueue
 from ...applier.targets.rocksdb import RocksDbTarget
@@ -103,9 +103,14 @@ class Parts(Protocol):
     def server_status(self) -> Any:
         """Returns the status of the server that keeps the rows, a message; None: the store does."""
 
+    def relay_first_version(self) -> int:
+        """Returns the oldest version that the relay queue has, or would have next, where a server
+        keeps the rows; 0: the store does.
+        """
+
     def lasting(self, position: int, /) -> int:
-        """Returns up to which position, of those that are visible, rows last as long as the state
-        in the store does: the relay queue keeps what is behind it.
+        """Returns up to which position, of those that are visible, nobody needs entries: rows last
+        as long as the state in the store does. The relay queue has what is behind it.
         """
 
     def flush_up_to(self, version: int, /) -> None:
@@ -326,10 +331,16 @@ class Driver(ABC):
         self._recovered_position = self.committed_position
         self._expect_comparison()
         parts.start()
-        groups = list(parts.relay_queue.load())
-        payloads = chain.from_iterable(group.payloads for group in groups)
-        parts.fragments.remove_strangers(self.member.fragment_sets.names, payloads)
-        parts.applier.recover(groups)
+        references: list[bytes] = []
+
+        def groups() -> Iterator[Sequence[RelayEntry]]:
+            for group in parts.relay_queue.load(self.committed_position):
+                references.extend(filter(is_reference, group.payloads))
+                yield group
+
+        # One after the other: a queue of what servers have executed has some GiB.
+        parts.applier.recover(groups())
+        parts.fragments.remove_strangers(self.member.fragment_sets.names, references)
         self.is_whole = True
 
     def _log_skipped(self, messages: Iterable[Skipped]) -> None:
@@ -343,9 +354,10 @@ class Driver(ABC):
         has executed are read again after a restart: their fragments go.
         """
         entries = delivered.entries
-        is_executed = bool(entries) and entries.positions[0] <= self._recovered_position
+        executed = self._parts.lasting(self._recovered_position)
+        is_executed = bool(entries) and entries.positions[0] <= executed
         if delivered.fragments or delivered.dropped or is_executed:
-            self._parts.rows_maker.take_in(delivered, self._recovered_position)
+            self._parts.rows_maker.take_in(delivered, executed)
 
     def _expect_comparison(self) -> None:
         """Has the rows taken where the last comparison is, unless these are older already."""

@@ -24,6 +24,7 @@ class Observation:
     committed_version: int
     durable_version: int
     relay_queue_bytes: int
+    relay_first_version: int
     publishing_messages: int
     unacknowledged_ms: int
     open_snapshots: int
@@ -58,6 +59,7 @@ def observe(runtime: MemberRuntime) -> Observation:
         committed_version=runtime.committed_version,
         durable_version=runtime.durable_version,
         relay_queue_bytes=runtime.relay_queue.bytes,
+        relay_first_version=runtime.relay_first_version(),
         publishing_messages=order.publishing() if log_opened else 0,
         unacknowledged_ms=order.unacknowledged_for_ms() if log_opened else 0,
         open_snapshots=len(runtime.snapshots),

@@ -120,6 +120,10 @@ class StoredParts:
     def server_status(self) -> None:
         """Returns None: the store keeps the rows."""
 
+    def relay_first_version(self) -> int:
+        """Returns 0: a copy has the rows."""
+        return 0
+
     def lasting(self, position: int) -> int:
         """Returns the position: rows are in the store, too."""
         return position

@@ -222,6 +222,10 @@ class MemberRuntime(Driver):
         """Returns the status of the server that keeps the rows, a message; None: the store does."""
         return self._parts.server_status()
 
+    def relay_first_version(self) -> int:
+        """Returns the oldest version that a copy has the changes of; 0: it has the rows."""
+        return self._parts.relay_first_version()
+
     @property
     def state(self) -> MemberState:
         """The member's state."""

@@ -87,6 +87,7 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
         state_name(observer),
         observer.certified_version,
         observer.committed_version,
+        observer.relay_first_version,
     )
 
 

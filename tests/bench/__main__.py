@@ -21,6 +21,7 @@ BENCHMARKS = {
     "certify": "certify",
     "group": "group",
     "recovery": "recovery",
+    "server-joins": "server_joins",
     "order": "order",
     "postgresql": "postgresql",
     "applier": "applier",

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import conninfo
 
 from groupcert import Client
 from groupcert.members.demo.group_checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
-from tests.integration.postgresql_group import PostgresqlGroup, postgresql_group
+from tests.integration.postgresql_group import PostgresqlGroup, Primary, postgresql_group
 
 SETTINGS: Mapping[str, object] = {
     "stable_set_period_ms": 200,
@@ -54,6 +57,19 @@ def servers3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGro
     folder = tmp_path_factory.mktemp("postgresql")
     with servers.where_installed(), postgresql_group(folder) as group:
         yield group
+
+
+@pytest.fixture
+def empty(servers3: PostgresqlGroup, tmp_path: Path) -> Iterator[Primary]:
+    """An empty database beside the last server's."""
+    *_, last = servers3.primaries
+    with psycopg.connect(last.dsn, autocommit=True) as session:
+        session.execute("CREATE DATABASE joined TEMPLATE template0")
+        dsn = conninfo.make_conninfo(last.dsn, dbname="joined")
+        primary = Primary("empty", tmp_path, dsn=dsn)
+        yield primary
+        primary.end_member()
+        session.execute("DROP DATABASE joined WITH (FORCE)")
 
 
 @pytest.fixture

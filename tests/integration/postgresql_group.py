@@ -265,6 +265,11 @@ def balances(group: PostgresqlGroup) -> dict[int, int]:
     return {row[0]: row[1] for row in group.settle()[0]}
 
 
+def total_of(group: PostgresqlGroup) -> int:
+    """The sum of all balances, once all servers have the same rows."""
+    return sum(row[1] for row in group.settle()[0])
+
+
 def has_asked(primary: Primary) -> "psycopg.Connection[Any]":
     """Returns a session that has committed before: its backend and the member know each other."""
     session = primary.connect()

@@ -2,16 +2,24 @@
 
 import os
 import signal
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
 from groupcert.members.demo.postgresql_servers import GroupAtServers
 from groupcert.members.host.loopback import HOST
 from tests import servers
-from tests.integration.postgresql_group import SETTINGS, PostgresqlGroup, Primary, balances
+from tests.frozen import frozen
+from tests.integration.postgresql_group import (
+    SETTINGS,
+    PostgresqlGroup,
+    Primary,
+    balances,
+    has_asked,
+)
 from tests.integration.waiting import wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database]
@@ -68,6 +76,75 @@ def test_a_client_that_knows_all_servers_goes_on_where_writes_are_taken(
         wait_for("it takes commits", primary.takes_commits)
     assert balances(servers3)[24] == 103
     assert wait_for("a commit", incremented_at) == first.server.port
+
+
+def test_new_sessions_go_to_another_server_while_a_member_is_dead_or_stands_still(
+    servers3: PostgresqlGroup,
+) -> None:
+    """Those of libpq's `target_session_attrs=read-write`; older ones are told why at COMMIT."""
+    first, *_ = servers3.primaries
+    ports = [primary.server.port for primary in servers3.primaries]
+    dsn = psycopg.conninfo.make_conninfo(
+        host=",".join(HOST for _ in ports),
+        port=",".join(map(str, ports)),
+        user="postgres",
+        target_session_attrs="read-write",
+    )
+
+    def found() -> int:
+        with psycopg.connect(dsn) as session:
+            return session.info.port
+
+    assert found() == ports[0]
+    with closing(has_asked(first)) as old:
+        first.member.kill()
+        wait_for("another server is chosen", lambda: found() == ports[1])
+        old.execute("UPDATE accounts SET balance = balance WHERE id = 40")
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="its member has died"):
+            old.commit()
+    first.member.start()
+    wait_for("it is chosen again", lambda: found() == ports[0])
+    with servers3.member_stopped(0):
+        wait_for("another server is chosen", lambda: found() == ports[1])
+    wait_for("it is chosen again", lambda: found() == ports[0])
+    wait_for("it takes commits", first.takes_commits)
+    servers3.settle()
+
+
+def test_a_member_gets_its_sessions_though_clients_hold_all_connections(
+    servers3: PostgresqlGroup,
+) -> None:
+    """Those of a pool that waits for the server to take writes again."""
+    first, *_ = servers3.primaries
+    first.query("CREATE ROLE pool LOGIN")
+    dsn = psycopg.conninfo.make_conninfo(first.dsn, user="pool")
+    first.member.kill()
+    with ExitStack() as held:
+        with pytest.raises(psycopg.OperationalError, match="reserved"):
+            while True:
+                held.enter_context(closing(psycopg.connect(dsn)))
+        first.member.start()
+        wait_for("it takes commits", first.takes_commits)
+    assert "session_ended_for_member" in first.member.log.read_text()
+    first.query("DROP ROLE pool")
+    servers3.settle()
+
+
+def test_a_member_ends_when_it_is_told_to_though_its_server_stands_still(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, *_ = servers3.primaries
+    group = servers3.group
+    server = psutil.Process(first.server.pid)
+    with ExitStack() as still:
+        for process in (server, *server.children(recursive=True)):
+            still.enter_context(frozen(process.pid))
+        assert group.stop_member("m1") == 0
+        group.start_member("m1")  # It waits for an answer, too.
+        assert group.stop_member("m1") == 0
+    group.start_member("m1")
+    wait_for("it takes commits", first.takes_commits)
+    servers3.settle()
 
 
 def test_a_server_that_was_put_back_behind_its_members_state_says_what_to_do(

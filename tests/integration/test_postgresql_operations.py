@@ -6,19 +6,16 @@ its own beside one of the others.
 """
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import conninfo
 from typer.testing import CliRunner, Result
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.commands.cli import app
 from groupcert.members.host.loopback import HOST, free_port
-from groupcert.members.postgresql.join import join
 from groupcert.members.postgresql.status import ask_member
 from tests.datadriven import Command, run_script
 from tests.integration.postgresql_group import (
@@ -26,6 +23,7 @@ from tests.integration.postgresql_group import (
     Primary,
     group_verb,
     increments,
+    total_of,
 )
 from tests.integration.replicas import ReplicaProcess
 from tests.integration.waiting import wait_for
@@ -42,24 +40,6 @@ columns = { balance = "integer", email = "text" }
 
 [tables."*"]
 """
-
-
-@pytest.fixture
-def empty(servers3: PostgresqlGroup, tmp_path: Path) -> Iterator[Primary]:
-    """An empty database beside the last server's."""
-    *_, last = servers3.primaries
-    with psycopg.connect(last.dsn, autocommit=True) as session:
-        session.execute("CREATE DATABASE joined TEMPLATE template0")
-        dsn = conninfo.make_conninfo(last.dsn, dbname="joined")
-        primary = Primary("empty", tmp_path, dsn=dsn)
-        yield primary
-        primary.end_member()
-        session.execute("DROP DATABASE joined WITH (FORCE)")
-
-
-def total_of(group: PostgresqlGroup) -> int:
-    """The sum of all balances, once all servers have the same rows."""
-    return sum(row[1] for row in group.settle()[0])
 
 
 def change_schema(file: Path, statements: str, *arguments: str) -> Result:
@@ -97,30 +77,6 @@ def test_a_replica_on_mariadb_has_the_same_rows(
         replica.start()
         assert wait_for("the same rows", lambda: rows() == accounts), replica.last_line()
     servers3.group.stop_member("rows")
-
-
-def test_a_server_joins_while_others_commit(servers3: PostgresqlGroup, empty: Primary) -> None:
-    first = servers3.primaries[0]
-    shown = []
-    before = total_of(servers3)
-    with increments(servers3.primaries, [1, 2, 3]) as load:
-        wait_for("some commits", lambda: min(load.done) > 5)
-        joined = join(
-            empty.dsn, first.dsn, sequence_offset=4, show=lambda *both: shown.append(both)
-        )
-        copied = sum(load.done)
-        wait_for("more commits", lambda: sum(load.done) > copied + 5)
-        empty.start_member(servers3.group)
-        wait_for("it takes commits", empty.takes_commits)
-        empty.query("INSERT INTO counters (count) VALUES (9)")
-    assert 0 < joined.version < first.query("SELECT max(version) FROM groupcert.executed")[0][0]
-    assert shown[-1][0] == joined.dump_bytes
-    balances, _, _, counters, *_ = servers3.settle(empty)
-    total = sum(balance for _, balance, _ in balances) - before
-    assert sum(load.done) <= total <= sum(load.done) + load.unknown
-    assert [number % 4 for number, count in counters if count == 9] == [0]
-    settings = "SELECT socket_path, token FROM groupcert.settings"
-    assert first.query(settings) != empty.query(settings)
 
 
 def test_what_cannot_be_done_is_refused_as_the_transcript_says(

@@ -124,19 +124,21 @@ class JoinerScript:
         return "\n".join(lines)
 
     def donor(self, command: Command) -> str:
-        """donor [failed=<members>]: members a line each, `<name> [<state>] [certified=] [lacks=]`;
-        m3 asks.
+        """donor [failed=<members>] [server=<version>]: members a line each, `<name> [<state>]
+        [certified=] [lacks=] [relay=<first version>]`; m3 asks, whose server is at a version.
         """
-        [failed] = command.take("failed")
+        failed, server = command.take("failed", "server")
+        server_version = int(server) if server else None
         addresses = [run_named(name).address for name in failed.split(",")] if failed else []
         candidates = [candidate_of(parse_command(line)) for line in command.body]
         choices = {
-            choose_donor(order, asker="m3", failed=addresses)
+            choose_donor(order, asker="m3", failed=addresses, server_version=server_version)
             for order in (candidates, candidates[::-1])
         }
         [choice] = choices
         if choice is None:
-            return why_none(candidates, "m3", dict.fromkeys(addresses, "it died"))
+            failures = dict.fromkeys(addresses, "it died")
+            return why_none(candidates, "m3", failures, server_version)
         return f"{choice.donor.name}: {choice.reason}"
 
 
@@ -146,4 +148,5 @@ def candidate_of(command: Command) -> Candidate:
     lacks = int(command.arguments.get("lacks", 0))
     [state] = words_of(command) or ["ONLINE"]
     address = run_named(command.name).address
-    return Candidate(command.name, address, state, certified, certified - lacks)
+    relay = int(command.arguments.get("relay", 0))
+    return Candidate(command.name, address, state, certified, certified - lacks, relay)
