@@ -199,6 +199,11 @@ def check_chmod(words: Sequence[str]) -> None:
     assert words[0] == "-R" and words[1] in {"o+rX", "o-rX"}
 
 
+def check_pg_basebackup(words: Sequence[str]) -> None:
+    """PostgreSQL's own: `tests/bench/server_joins.py` runs it with these flags."""
+    assert {"--checkpoint=fast", "-D"} <= {*words}
+
+
 def check_kubectl(words: Sequence[str]) -> None:
     """The manifests are there, and have what is named; what runs in a pod is known."""
     rest = words[2:] if list(words[:2]) == ["-n", "groupcert"] else words
@@ -246,6 +251,7 @@ PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
     "chmod": check_chmod,
     "docker": check_docker,
     "kubectl": check_kubectl,
+    "pg_basebackup": check_pg_basebackup,
     "python": check_python,
     "spark-submit": check_spark_submit,
 }

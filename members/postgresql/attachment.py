@@ -34,6 +34,8 @@ from .sequences import (
 from .tables import Table, attached_tables, read_tables
 
 SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql")
+APPLICATION = "groupcert operator"
+"""Names a session that a member ends for nobody, unlike those of clients."""
 UNWATCHED = "SET LOCAL session_replication_role TO replica"
 """Has the event triggers of the schema `groupcert` let a superuser's statements pass."""
 VERSION_MIN = 150_000
@@ -212,7 +214,7 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
         UnsuitableTarget: A statement of the block fails.
     """
     try:
-        connection = psycopg.connect(dsn, prepare_threshold=None)
+        connection = psycopg.connect(dsn, prepare_threshold=None, application_name=APPLICATION)
     except psycopg.OperationalError as error:
         state = f"UNREACHABLE ({str(error).strip()})"
         raise NotServing(member=name_of(dsn), state=state) from error
