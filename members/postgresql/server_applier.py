@@ -14,7 +14,8 @@ import asyncio
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from ...applier.engine.applier import ApplierState, ApplierStatus
 from ...applier.queue.fragment_references import changes_bytes, is_reference
 from ...applier.queue.relay_group import RelayEntry, RelayGroup
 from ...applier.queue.target_progress import Checkpoint
+from ...applier.targets.rocksdb import RowsSnapshot
 from ...certifier.errors import GroupcertError, NotServing, TransactionTooLarge
 from ...certifier.gtid import Gtid
 from ...certifier.records import Outcome, Verdict
@@ -35,9 +37,10 @@ from ..core.admission import takes_anything, why_not
 from ..core.log_records import LoggedTransaction
 from ..core.publisher import Submission
 from ..core.views import MemberState
-from ..errors.postgresql_servers import CopyNeeded, RowsNotExecuted
+from ..errors.postgresql_servers import CopyNeeded, RowsAtServer, RowsNotExecuted
 from ..errors.transactions import OutcomeUnknown
 from ..large_transactions.fragment_store import FragmentStore, drop, names_of
+from ..runtime.row_comparison import ComparedRow
 from ..runtime.runtime import MemberRuntime
 from ..services.submitting import submit_uploaded
 from ..wire.pieces import joined
@@ -93,8 +96,27 @@ class _Received(NamedTuple):
     """A reference to fragments; empty for all others."""
 
 
+class NoComparison:
+    """The place of `RowComparison`: no digests of the server's rows are taken here."""
+
+    def expect(self, position: int) -> None:
+        """Takes no part."""
+
+    def committed(self, position: int) -> None:
+        """Takes no rows."""
+
+    def forget(self, *, is_settled: bool) -> None:
+        """Has none."""
+
+    def read(
+        self, position: int, ranges: Collection[int], start: bytes
+    ) -> "Future[tuple[list[ComparedRow], bytes | None]]":
+        """Has none."""
+        raise AssertionError
+
+
 class ServerApplier:
-    """One run of a member at its server: what takes the place of an `Applier`."""
+    """One run of a member at its server: the rows of the member."""
 
     def __init__(self, server: Server, runtime: MemberRuntime, fragments: FragmentStore) -> None:
         """Begins behind what is executed at the server; `run` does the work."""
@@ -132,10 +154,7 @@ class ServerApplier:
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
-    @property
-    def name(self) -> str:
-        """The server's name in messages."""
-        return self._database.name
+        self.comparison = NoComparison()
 
     def checkpoint(self) -> Checkpoint:
         """Returns the version, the position and the GTIDs that are executed at the server."""
@@ -174,8 +193,28 @@ class ServerApplier:
         self._order.received(waiting)
         self._news.set()
 
-    def end_group_after(self, position: int) -> None:
+    def expect_comparison(self, position: int) -> None:
         """Does nothing: no digests are taken here."""
+
+    def check_readable(self, _member: str) -> None:
+        """Raises RowsAtServer: clients read by SQL, which knows the types of what they read."""
+        raise RowsAtServer(server=self._database.name)
+
+    def open_snapshot(self) -> RowsSnapshot:
+        """Raises RowsAtServer, as `check_readable`."""
+        raise RowsAtServer(server=self._database.name)
+
+    def relay_first_version(self) -> int:
+        """Returns the oldest version that the relay queue has, or would have next."""
+        window = self._runtime.member.certifier.window
+        return self._runtime.relay_queue.first_version or window.newest_version + 1
+
+    def lasting(self, _position: int) -> int:
+        """Returns -1: members of other servers may need all that the relay queue keeps."""
+        return -1
+
+    def flush_up_to(self, version: int) -> None:
+        """Does nothing: `_make_durable` looks what is on the server's disk again and again."""
 
     def start(self) -> None:
         """Begins to serve the server's backends."""
@@ -185,6 +224,9 @@ class ServerApplier:
         """Serves no longer; any thread may call."""
         if self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def close(self) -> None:
+        """Does nothing: `Server.close` ends the sessions."""
 
     def status(self) -> ApplierStatus:
         """Returns the status of what executes entries at the server."""
@@ -647,6 +689,14 @@ class ServerApplier:
             await self._database.watch_member()
             log.warning("has_stood_still")
             self._standing.forget()
+
+
+class RowsServer(Server):
+    """A server, as a run gets it."""
+
+    def rows(self, runtime: MemberRuntime, fragments: FragmentStore) -> ServerApplier:
+        """Returns its rows; `fragments` has those of large transactions."""
+        return ServerApplier(self, runtime, fragments)
 
 
 def has_gone(error: Exception) -> bool:

@@ -9,8 +9,8 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
-from typing import Any, Literal, Protocol
+from contextlib import suppress
+from typing import Any, Literal
 
 import structlog
 
@@ -19,7 +19,6 @@ from ...certifier.gtid_set import GtidSet
 from ...certifier.position import log_sequence_of
 from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store, StoreIdentity
 from ..certification_log.outbox import tell_given_up, waiting_rows_of
-from ..core.member import Member
 from ..core.recovery_progress import RecoveryProgress, readable
 from ..core.rejoins import Rejoins
 from ..core.views import MemberState
@@ -29,8 +28,9 @@ from ..errors.recovery import LogTooLong, LogTrimmed, NoDonor
 from ..host.sync import sync
 from ..recovery import store_swap
 from ..recovery.joiner import Joiner, fetch_copy
-from ..runtime.opening import LOG_STOP_SECONDS, STOP_SECONDS, OpenParts, unless_full
+from ..runtime.opening import LOG_STOP_SECONDS, STOP_SECONDS, unless_full
 from ..runtime.operations import leave
+from ..runtime.row_store import RowsServer
 from ..runtime.runtime import NORMAL_START, MemberRuntime, RunEnd, RunStart
 from ..runtime.state_store import LOG_IDENTITY_KEY
 from ..settings.member import MemberConfig
@@ -55,7 +55,7 @@ LOG_SECONDS = 5.0
 
 def joiner_of(config: MemberConfig, runtime: MemberRuntime) -> Joiner:
     """Returns a member in its present state as a joiner, with the members that it knows."""
-    checkpoint = runtime.target.checkpoint()
+    checkpoint = runtime.rows.checkpoint()
     identity = runtime.store.get(Family.META, LOG_IDENTITY_KEY)
     known = [each.address for each in runtime.member.view.members if each.name != config.member]
     return Joiner(
@@ -111,18 +111,6 @@ async def recover(config: MemberConfig, runtime: MemberRuntime, needed: Groupcer
     on_progress(RecoveryProgress())
     manifest = await fetch_copy(joiner, on_progress)
     log.info("recovery_copied", member=config.member, log_sequence=manifest.log_sequence)
-
-
-class RowsServer(Protocol):
-    """A server that keeps a member's rows, for one run."""
-
-    def parts(
-        self, config: MemberConfig, opened: ExitStack, runtime: Any, member: Member, /
-    ) -> Any:
-        """Opens what the run works with, as `OpenParts`."""
-
-    async def close(self, reason: str) -> None:
-        """Ends what is open at the server, which says why; empty: the member was stopped."""
 
 
 OpenServer = Callable[[], Awaitable[RowsServer]]
@@ -211,9 +199,8 @@ class Lifecycle:
         if self._stopped.done():
             return
         order = self._make_order()
-        open_parts = server.parts if server else OpenParts
         try:
-            runtime = MemberRuntime(self._config, order, self._note_state, self._start, open_parts)
+            runtime = MemberRuntime(self._config, order, self._note_state, self._start, server)
         except DiskFull as error:
             if self._runtime is None:
                 raise
@@ -445,7 +432,7 @@ async def end(runtime: MemberRuntime, *, goes_on: bool) -> None:
     writer = runtime.history_writer
     try:
         if writer:
-            await asyncio.to_thread(runtime.applier.stop, STOP_SECONDS)
+            await asyncio.to_thread(runtime.rows.stop, STOP_SECONDS)
             unless_full(runtime.save)
             if goes_on:
                 await asyncio.to_thread(writer.leave, LOG_LEAVE_SECONDS)

@@ -9,14 +9,13 @@ simulation drives the same lines.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
 from ...applier.queue.fragment_references import is_reference
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.relay_queue import RelayQueue
-from ...applier.targets.rocksdb import RocksDbTarget
 from ...certifier.errors import CorruptRecord, GroupcertError, InvalidRequest
 from ...certifier.history.schema import Cursor
 from ...certifier.position import position_of
@@ -34,6 +33,7 @@ from ..large_transactions.rows_maker import RowsMaker
 from ..total_order.port import Delivery
 from ..wire.log_batches import decode_batch
 from .answers import Answers
+from .row_store import RowStore
 from .snapshots import Snapshots
 from .state_store import StateStore
 
@@ -48,35 +48,11 @@ takes 20 ms, and more often would cost streams a tenth."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
-class Applies(Protocol):
-    """The applier, as a driver uses it."""
-
-    def recover(self, groups: Iterable[Sequence[RelayEntry]], /) -> object:
-        """Takes the entries that an earlier run has stored."""
-
-    def end_group_after(self, position: int, /) -> None:
-        """Lets no group commit reach beyond a position."""
-
-
-class Compares(Protocol):
-    """A comparison of rows, as a driver uses it."""
-
-    def expect(self, position: int, /) -> None:
-        """Takes part in the comparison at `position`, once all before it is committed."""
-
-    def committed(self, position: int, /) -> None:
-        """Takes the rows if this is where they are compared."""
-
-    def forget(self, *, is_settled: bool) -> None:
-        """Lets go of the rows if all members have equal ones."""
-
-
 class Parts(Protocol):
     """What a driver works with, on one store; `opening.py` has that of a process."""
 
     store: Store
     relay_queue: RelayQueue
-    target: RocksDbTarget
     fragments: FragmentStore
     rows_maker: RowsMaker
     snapshots: Snapshots
@@ -84,37 +60,11 @@ class Parts(Protocol):
     outbox: Outbox | None
 
     @property
-    def applier(self) -> Applies:
-        """What executes entries."""
-
-    @property
-    def comparison(self) -> Compares:
-        """What digests rows."""
+    def rows(self) -> RowStore:
+        """What keeps the rows."""
 
     def start(self) -> None:
         """Begins to work ahead, once the state is loaded."""
-
-    def append(self, entries: Sequence[RelayEntry], /) -> None:
-        """Passes entries to the applier."""
-
-    def check_readable(self, member: str, /) -> None:
-        """Raises NotServing or RowsAtServer if `member` has no rows to be read."""
-
-    def server_status(self) -> Any:
-        """Returns the status of the server that keeps the rows, a message; None: the store does."""
-
-    def relay_first_version(self) -> int:
-        """Returns the oldest version that the relay queue has, or would have next, where a server
-        keeps the rows; 0: the store does.
-        """
-
-    def lasting(self, position: int, /) -> int:
-        """Returns up to which position, of those that are visible, nobody needs entries: rows last
-        as long as the state in the store does. The relay queue has what is behind it.
-        """
-
-    def flush_up_to(self, version: int, /) -> None:
-        """Has the store flushed once `version` is visible; `Driver.on_durable` tells the end."""
 
 
 class Driver(ABC):
@@ -191,7 +141,7 @@ class Driver(ABC):
         self._log_skipped(delivered.skipped)  # 1
         self._store_fragments(delivered)  # 2
         self._expect_comparison()
-        self._parts.append(delivered.entries)  # 3
+        self._parts.rows.append(delivered.entries)  # 3
         self.answers.delivered(delivered)  # 4
         if delivered.doubted:
             self.fail(delivered.doubted)  # 5
@@ -222,7 +172,9 @@ class Driver(ABC):
         if not self.is_whole:
             return
         unsaved, self._unsaved, self._unsaved_bytes = self._unsaved, Delivered(), 0
-        self._state_store.save(self.member, unsaved, self._parts.lasting(self.committed_position))
+        self._state_store.save(
+            self.member, unsaved, self._parts.rows.lasting(self.committed_position)
+        )
         self._saved_log_sequence, self._saved_ms = self.member.log_sequence, self.now_ms()
 
     def report(self) -> None:
@@ -236,14 +188,14 @@ class Driver(ABC):
         """Takes the applier's version and position, on any thread, while nothing later is visible;
         `note_committed` follows where the driver runs.
         """
-        self._parts.comparison.committed(position)
+        self._parts.rows.comparison.committed(position)
         self.committed_version, self.committed_position = version, position
 
     def note_committed(self) -> None:
         """Answers those who wait for what is visible now."""
         version = self.committed_version
         self.member.committed(version)
-        self._parts.flush_up_to(version)
+        self._parts.rows.flush_up_to(version)
         self.answers.visible.advance(version)
         self.report()
 
@@ -322,7 +274,7 @@ class Driver(ABC):
         self._state_store = StateStore(parts.store, parts.relay_queue, parts.outbox)
         self._state_store.load(self.member)
         self.vouches_for_log = self.member.log_sequence > 0
-        checkpoint = parts.target.checkpoint()
+        checkpoint = parts.rows.checkpoint()
         if checkpoint is not None:
             self.committed_version = self.durable_version = checkpoint.version
             self.committed_position = checkpoint.position
@@ -339,7 +291,7 @@ class Driver(ABC):
                 yield group
 
         # One after the other: a queue of what servers have executed has some GiB.
-        parts.applier.recover(groups())
+        parts.rows.recover(groups())
         parts.fragments.remove_strangers(self.member.fragment_sets.names, references)
         self.is_whole = True
 
@@ -354,7 +306,7 @@ class Driver(ABC):
         has executed are read again after a restart: their fragments go.
         """
         entries = delivered.entries
-        executed = self._parts.lasting(self._recovered_position)
+        executed = self._parts.rows.lasting(self._recovered_position)
         is_executed = bool(entries) and entries.positions[0] <= executed
         if delivered.fragments or delivered.dropped or is_executed:
             self._parts.rows_maker.take_in(delivered, executed)
@@ -364,8 +316,7 @@ class Driver(ABC):
         position = self.member.comparisons.position
         if position > max(self._compared_position, self.committed_position):
             self._compared_position = position
-            self._parts.applier.end_group_after(position)
-            self._parts.comparison.expect(position)
+            self._parts.rows.expect_comparison(position)
 
     def _compare(self) -> None:
         """Begins a comparison of rows if one is due, and lets go of the last one's."""
@@ -373,7 +324,7 @@ class Driver(ABC):
             self.member.compare_if_due(self.now_us(), self._compare_period_us)
         compared = self.member.comparisons
         is_settled = compared.is_over and not compared.differences()
-        self._parts.comparison.forget(is_settled=is_settled)
+        self._parts.rows.comparison.forget(is_settled=is_settled)
 
     def _is_save_due(self) -> bool:
         is_new = self._saved_log_sequence != self.member.log_sequence

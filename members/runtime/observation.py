@@ -55,11 +55,11 @@ def observe(runtime: MemberRuntime) -> Observation:
     order, log_opened = runtime.order, runtime.log_opened
     return Observation(
         member=runtime.member,
-        applier=runtime.applier.status(),
+        applier=runtime.rows.status(),
         committed_version=runtime.committed_version,
         durable_version=runtime.durable_version,
         relay_queue_bytes=runtime.relay_queue.bytes,
-        relay_first_version=runtime.relay_first_version(),
+        relay_first_version=runtime.rows.relay_first_version(),
         publishing_messages=order.publishing() if log_opened else 0,
         unacknowledged_ms=order.unacknowledged_for_ms() if log_opened else 0,
         open_snapshots=len(runtime.snapshots),

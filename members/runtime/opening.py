@@ -8,13 +8,13 @@ from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from typing import Protocol
 
-from ...applier.engine.applier import Applier, ApplierOptions
+from ...applier.engine.applier import Applier, ApplierOptions, ApplierStatus
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.relay_queue import RelayQueue
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher
 from ...applier.schemes.logical_clock import LogicalClock
 from ...applier.targets.rocksdb import RocksDbTarget, is_large
-from ...certifier.errors import DiskFull, InvalidSetting, NotServing
+from ...certifier.errors import DiskFull, InvalidSetting
 from ...certifier.history.schema import Cursor
 from ...certifier.storage.store import Family, Store, StoreIdentity
 from ..binary_log.stored_log import BinaryLog, BinaryLogOptions
@@ -30,6 +30,7 @@ from ..large_transactions.rows_maker import RowsMaker
 from ..settings.member import MemberConfig
 from ..wire.row_changes import changed_keys, decode_changes, decode_puts
 from .row_comparison import BYTES_PER_SECOND, RowComparison
+from .row_store import OpenRows, RowsServer, StoredRows
 from .snapshots import Snapshots
 
 ROWS_AT_SERVER_KEY = b"rows at server"
@@ -72,50 +73,145 @@ class Events(Protocol):
         """Stores the state: the applier has stopped, and the store is still open."""
 
 
-class StoredParts:
+class StoreParts:
     """The parts that need nothing but the store: a process and a simulation have the same."""
 
     def __init__(
-        self,
-        store: Store,
-        config: MemberConfig,
-        member: Member,
-        *,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-        first_snapshot_id: int = 1,
+        self, store: Store, config: MemberConfig, member: Member, *, keeps_rows: bool = True
     ) -> None:
+        """`keeps_rows`: the store has rows, so that replicas are served from it."""
         self.store = store
-        self.relay_queue = RelayQueue(store, bytes_max=config.relay_queue_bytes_max)
+        self._member = member
+        kept = 0 if keeps_rows else config.binary_log_retention_bytes
+        self.relay_queue = RelayQueue(
+            store, bytes_max=config.relay_queue_bytes_max, kept_bytes_max=kept
+        )
         self.binary_log: BinaryLog | None = None
-        if config.binary_log:
+        if config.binary_log and keeps_rows:
             rows = RocksDbTarget(store, decode_changes).checkpoint() or Checkpoint()
             self.binary_log = BinaryLog(store, rows, binary_log_options(config))
-        self.fragments = fragments = FragmentStore(store)
-        self.rows_maker = RowsMaker(store, fragments)
-        self.target = RocksDbTarget(
-            store,
+        self.fragments = FragmentStore(store)
+        self.rows_maker = RowsMaker(store, self.fragments)
+
+    def target(self, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> RocksDbTarget:
+        """Returns the rows of the store."""
+        return RocksDbTarget(
+            self.store,
             decode_changes,
             self.relay_queue,
-            record_history=member.decisions.is_on,
-            on_commit=self.binary_log.append if self.binary_log else fragments.discard,
+            record_history=self._member.decisions.is_on,
+            on_commit=self.binary_log.append if self.binary_log else self.fragments.discard,
             decode_puts=decode_puts,
-            decode_large=fragments.rows,
+            decode_large=self.fragments.rows,
             make_files=self.rows_maker.make,
             now_us=now_us,
         )
+
+
+class OpenParts(StoreParts):
+    """All parts of one run of a process, with their threads; `opened` closes them, even if one
+    fails to open.
+    """
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        opened: ExitStack,
+        events: Events,
+        member: Member,
+        server: RowsServer | None,
+    ) -> None:
+        """`server`: keeps the rows; None: the store does."""
+        store, self.history_writer = open_store(config, opened, events)
+        if server:
+            batch = store.batch()
+            batch.put(Family.META, ROWS_AT_SERVER_KEY, b"")
+            store.write(batch)
+        elif store.get(Family.META, ROWS_AT_SERVER_KEY) is not None:
+            expected = "the server that keeps the rows of this data folder, which has none"
+            raise InvalidSetting(name="postgresql", value="", expected=expected)
+        super().__init__(store, config, member, keeps_rows=not server)
+        self.outbox = self.history_writer.outbox if self.history_writer else None
+        self.flusher = DurabilityFlusher(
+            store, events.on_durable, events.give_up, period_ms=FLUSH_PERIOD_MS
+        )
+        opened.callback(self.flusher.stop, STOP_SECONDS)
+        self.rows: OpenRows = (
+            server.rows(events, self.fragments)
+            if server
+            else ProcessRows(self.target(), config, member, events, self.flusher)
+        )
+        opened.callback(self.rows.close)
+        opened.callback(self.rows_maker.stop)
         self.snapshots = Snapshots(
-            self.target.open_snapshot,
+            self.rows.open_snapshot,
             member.held,
             lease_ms=config.snapshot_lease_ms,
             snapshots_max=config.snapshots_max,
-            first_id=first_snapshot_id,
+            first_id=secrets.randbits(62),
         )
+        opened.callback(self.snapshots.close_all)
+        opened.callback(unless_full, events.save)
+        opened.callback(self.rows.stop, STOP_SECONDS)
 
-    def check_readable(self, member: str) -> None:
-        """Raises NotServing while visible rows may belong to no version."""
-        if self.target.is_unfinished:
-            state = "executing again what it was writing when its last run ended"
-            raise NotServing(member=member, state=state)
+    def start(self) -> None:
+        """Executes entries, makes files of rows that come in fragments, and writes the
+        certification log.
+        """
+        self.rows.start()
+        self.rows_maker.start()
+        if self.history_writer:
+            self.history_writer.start()
+
+
+class ProcessRows(StoredRows):
+    """Rows in the store of a process: an applier with worker threads executes entries."""
+
+    def __init__(
+        self,
+        target: RocksDbTarget,
+        config: MemberConfig,
+        member: Member,
+        events: Events,
+        flusher: DurabilityFlusher,
+    ) -> None:
+        self.applier = Applier(
+            target,
+            LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
+            config.applier_workers,
+            on_committed=events.on_committed,
+            on_error=events.give_up,
+            options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),
+        )
+        comparison = RowComparison(
+            target.open_snapshot,
+            # A member that does not serve has nothing to be held up.
+            lambda: BYTES_PER_SECOND if member.state is MemberState.ONLINE else 0,
+            events.on_digested,
+            events.give_up,
+        )
+        super().__init__(target, self.applier, comparison)
+        self._comparison = comparison
+        wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
+        self._appender = Appender(wait, self.applier.append, events.give_up)
+        self._flusher = flusher
+
+    @property
+    def comparison(self) -> RowComparison:
+        """What digests the store's rows, on a thread of its own."""
+        return self._comparison
+
+    def append(self, entries: Sequence[RelayEntry]) -> None:
+        """Passes entries to the applier, or only those before them, as `CommitWait` allows."""
+        self._appender.add(entries)
+
+    def flush_up_to(self, version: int) -> None:
+        """Has the store flushed once `version` is visible."""
+        self._flusher.request(version)
+
+    def status(self) -> ApplierStatus:
+        """Returns the applier's."""
+        return self.applier.status()
 
     def server_status(self) -> None:
         """Returns None: the store keeps the rows."""
@@ -124,66 +220,15 @@ class StoredParts:
         """Returns 0: a copy has the rows."""
         return 0
 
-    def lasting(self, position: int) -> int:
-        """Returns the position: rows are in the store, too."""
-        return position
+    def stop(self, seconds: float) -> None:
+        """Passes nothing on any more, and stops the applier."""
+        self._appender.close()
+        self.applier.stop(seconds)
 
-
-class OpenParts(StoredParts):
-    """All parts of one run of a process, with their threads; `opened` closes them, even if one
-    fails to open.
-    """
-
-    def __init__(
-        self, config: MemberConfig, opened: ExitStack, events: Events, member: Member
-    ) -> None:
-        store, self.history_writer = open_store(config, opened, events)
-        if store.get(Family.META, ROWS_AT_SERVER_KEY) is not None:
-            expected = "the server that keeps the rows of this data folder, which has none"
-            raise InvalidSetting(name="postgresql", value="", expected=expected)
-        super().__init__(store, config, member, first_snapshot_id=secrets.randbits(62))
-        self.outbox = self.history_writer.outbox if self.history_writer else None
-        opened.callback(self.target.close)
-        opened.callback(self.rows_maker.stop)
-        opened.callback(self.snapshots.close_all)
-        self.comparison = RowComparison(
-            self.target.open_snapshot,
-            # A member that does not serve has nothing to be held up.
-            lambda: BYTES_PER_SECOND if member.state is MemberState.ONLINE else 0,
-            events.on_digested,
-            events.give_up,
-        )
-        opened.callback(self.comparison.stop)
-        self.flusher = DurabilityFlusher(
-            store, events.on_durable, events.give_up, period_ms=FLUSH_PERIOD_MS
-        )
-        opened.callback(self.flusher.stop, STOP_SECONDS)
-        opened.callback(unless_full, events.save)
-        self.applier = Applier(
-            self.target,
-            LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
-            config.applier_workers,
-            on_committed=events.on_committed,
-            on_error=events.give_up,
-            options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),
-        )
-        opened.callback(self.applier.stop, STOP_SECONDS)
-        wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
-        self.appender = Appender(wait, self.applier.append, events.give_up)
-
-    def start(self) -> None:
-        """Makes files of rows that come in fragments, and writes the certification log."""
-        self.rows_maker.start()
-        if self.history_writer:
-            self.history_writer.start()
-
-    def append(self, entries: Sequence[RelayEntry]) -> None:
-        """Passes entries to the applier, or only those before them, as `CommitWait` allows."""
-        self.appender.add(entries)
-
-    def flush_up_to(self, version: int) -> None:
-        """Has the store flushed once `version` is visible."""
-        self.flusher.request(version)
+    def close(self) -> None:
+        """Ends the comparison, then the target."""
+        self._comparison.stop()
+        self.target.close()
 
 
 class Appender:

@@ -38,6 +38,7 @@ from .driver import Driver
 from .join import Applied, check_copy, start_joining
 from .log_start import check_log, open_log, record_bytes_max
 from .opening import OpenParts, decisions_of, member_options
+from .row_store import RowsServer
 from .sender import Sender
 from .skips import deliver_readable
 
@@ -82,8 +83,9 @@ class MemberRuntime(Driver):
         order: TotalOrder,
         on_state: Callable[[MemberState], None],
         start: RunStart = NORMAL_START,
-        open_parts: Callable[..., OpenParts] = OpenParts,
+        server: RowsServer | None = None,
     ) -> None:
+        """Opens what it works with. `server`: keeps the rows; None: the store does."""
         member = Member(member_options(config), decisions_of(config))
         super().__init__(member, config.compare_period_s * 1_000_000)
         self.config = config
@@ -111,12 +113,11 @@ class MemberRuntime(Driver):
         self.begun_again: asyncio.Future[None] = self._loop.create_future()
         self.next_start = NORMAL_START
         with ExitStack() as opened:
-            parts = open_parts(config, opened, self, member)
-            self.store, self.target, self.applier = parts.store, parts.target, parts.applier
+            parts = OpenParts(config, opened, self, member, server)
+            self.store, self.rows, self.relay_queue = parts.store, parts.rows, parts.relay_queue
             self.snapshots, self.fragments = parts.snapshots, parts.fragments
-            self.comparison, self.relay_queue = parts.comparison, parts.relay_queue
             self.binary_log, self.history_writer = parts.binary_log, parts.history_writer
-            self._appender, self.flusher = parts.appender, parts.flusher
+            self.flusher = parts.flusher
             self.load(parts)
             self.log_identity = self._state_store.identity()
             self._opened = opened.pop_all()
@@ -176,7 +177,6 @@ class MemberRuntime(Driver):
     def close(self) -> None:
         """Stops the applier and releases the store; what was written is on disk at return."""
         self.closed, self.log_opened = True, False
-        self._appender.close()
         self.answers.tell_news()
         self.answers.end_all()
         self._opened.close()
@@ -216,15 +216,11 @@ class MemberRuntime(Driver):
         """Raises NotServing while visible rows may belong to no version, RowsAtServer if they are
         not here.
         """
-        self._parts.check_readable(self.config.member)
+        self.rows.check_readable(self.config.member)
 
     def server_status(self) -> Any:
         """Returns the status of the server that keeps the rows, a message; None: the store does."""
-        return self._parts.server_status()
-
-    def relay_first_version(self) -> int:
-        """Returns the oldest version that a copy has the changes of; 0: it has the rows."""
-        return self._parts.relay_first_version()
+        return self.rows.server_status()
 
     @property
     def state(self) -> MemberState:
@@ -238,7 +234,7 @@ class MemberRuntime(Driver):
 
     def gtid_executed(self) -> GtidSet:
         """Returns the GTIDs of what is visible here."""
-        return self.applier.status().checkpoint.gtid_executed
+        return self.rows.status().checkpoint.gtid_executed
 
     async def applied_everywhere(self, version: int) -> None:
         """Waits until every member of the view has reported that `version` is visible there.
@@ -366,7 +362,7 @@ class MemberRuntime(Driver):
     @property
     def _is_full(self) -> bool:
         """True if reading waits for the applier; never if that has nothing left to do."""
-        return self.relay_queue.is_full and self.applier.status().length > 0
+        return self.relay_queue.is_full and self.rows.status().length > 0
 
     def _start_joining(self, state: LogState) -> "asyncio.Task[None]":
         return start_joining(
@@ -392,7 +388,7 @@ class MemberRuntime(Driver):
             self._state_store.note_compared()
 
     def _applied(self) -> Applied:
-        status = self.applier.status()
+        status = self.rows.status()
         executed = status.checkpoint.gtid_executed
         return Applied(executed, self.committed_position, status.length)
 

@@ -207,7 +207,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         except (NotAuthenticated, CallNotAllowed):
             may_read = False
         ranges = frozenset(request.ranges or range(RANGES))
-        comparison = self._current.get().comparison
+        comparison = self._current.get().rows.comparison
         page = comparison.read(request.position, ranges, request.start_key)
         rows, next_key = await asyncio.wrap_future(page)
         return admin_pb2.ReadComparedRowsResponse(

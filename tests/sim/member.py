@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.targets.rocksdb import RowsSnapshot
 from groupcert.members.certification_log.outbox import Outbox
 from groupcert.members.core import log_records
@@ -19,8 +18,10 @@ from groupcert.members.core.noted_decisions import Decisions
 from groupcert.members.core.publisher import BatchLimits, Submission
 from groupcert.members.core.views import FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.runtime.driver import Driver
-from groupcert.members.runtime.opening import StoredParts
+from groupcert.members.runtime.opening import StoreParts
 from groupcert.members.runtime.row_comparison import digest_in_steps
+from groupcert.members.runtime.row_store import StoredRows
+from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.total_order.port import Delivery
@@ -89,24 +90,25 @@ class SimulatedComparison:
         """Nothing is kept."""
 
 
-class SimulatedParts(StoredParts):
+class SimulatedParts(StoreParts):
     """The parts on a simulated disk, without threads."""
 
     def __init__(self, disk: SimulatedDisk, member: "SimulatedMember", workers: int) -> None:
-        super().__init__(disk.as_store(), CONFIG, member.machine, now_us=lambda: 0)
+        super().__init__(disk.as_store(), CONFIG, member.machine)
         self.outbox: Outbox | None = None
-        self.comparison = SimulatedComparison(self.target.open_snapshot)
-        self.applier = SimulatedApplier(self.target, self.relay_queue, workers, member.on_committed)
+        target = self.target(now_us=lambda: 0)
+        self.applier = SimulatedApplier(target, self.relay_queue, workers, member.on_committed)
+        self.comparison = SimulatedComparison(target.open_snapshot)
+        self.rows = StoredRows(target, self.applier, self.comparison)
+        self.snapshots = Snapshots(
+            target.open_snapshot,
+            member.held,
+            lease_ms=CONFIG.snapshot_lease_ms,
+            snapshots_max=CONFIG.snapshots_max,
+        )
 
     def start(self) -> None:
         """Nothing works ahead."""
-
-    def append(self, entries: Sequence[RelayEntry]) -> None:
-        """Passes entries to the applier."""
-        self.applier.append(entries)
-
-    def flush_up_to(self, version: int) -> None:
-        """The cluster flushes when it wants to."""
 
 
 class SimulatedMember(Driver):
@@ -149,7 +151,11 @@ class SimulatedMember(Driver):
         self._uploads: list[SimulatedUpload] = []
         disk.ingested = self._look
         parts = SimulatedParts(disk, self, workers)
-        self.target, self.applier, self.fragments = parts.target, parts.applier, parts.fragments
+        self.target, self.applier, self.fragments = (
+            parts.rows.target,
+            parts.applier,
+            parts.fragments,
+        )
         self.snapshots, self._comparison = parts.snapshots, parts.comparison
         self.load(parts)
 

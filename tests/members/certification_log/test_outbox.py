@@ -41,6 +41,7 @@ from tests.members.certification_log.test_writer import (
 )
 from tests.members.certification_logs import assert_applied, histories_in
 from tests.members.process.test_lifecycle import FULL, living
+from tests.members.rows import rows_of
 from tests.members.runtime.test_runtime import runtime_at
 from tests.waiting import SECONDS_MAX, until
 
@@ -66,7 +67,7 @@ async def test_what_waits_is_known_at_the_next_start_and_comes_to_nothing(tmp_pa
     """Also where a file ended in the midst of what was stored at once."""
     runtime = await begun(tmp_path)
     await runtime._deliver([message(3, write("a", 1), write("b", 1), write("c", 1))])
-    assert runtime.applier.drain(10)
+    assert rows_of(runtime).applier.drain(10)
     runtime.save()
     outbox = outbox_of(runtime)
     taken = outbox.take(2)
@@ -182,7 +183,7 @@ async def test_it_is_told_how_much_goes_where_a_kill_came_before_the_copy_took_i
 async def test_keys_that_wait_stay_there_once_they_are_not_allowed(tmp_path: Path) -> None:
     runtime = await begun(tmp_path, certification_log_keys=True)
     await runtime._deliver([message(3, write("readable", 1))])
-    assert runtime.applier.drain(10)
+    assert rows_of(runtime).applier.drain(10)
     closed_without_files(runtime, tmp_path / "log")
     again = member_at(tmp_path, certification_log_file_seconds=3_600)
     assert b"readable" in b"".join(block for _, block in again.store.scan(Family.DECISIONS))
@@ -199,8 +200,8 @@ async def test_what_is_decided_and_not_committed_fills_no_file(
         tmp_path, 2, certification_log_file_bytes=4_000, certification_log_file_seconds=3_600
     )
     held: list[RelayEntry] = []
-    apply = runtime._appender.add
-    monkeypatch.setattr(runtime._appender, "add", held.extend)
+    apply = runtime.rows.append
+    monkeypatch.setattr(runtime.rows, "append", held.extend)
     version = runtime.committed_version
     await runtime._deliver([message(3, *(write(f"key/{each}", version) for each in range(400)))])
     runtime.save()
@@ -209,7 +210,7 @@ async def test_what_is_decided_and_not_committed_fills_no_file(
     await asyncio.sleep(0.1)
     assert len(list((tmp_path / "log").iterdir())) == 1
     apply(held)
-    assert runtime.applier.drain(10)
+    assert rows_of(runtime).applier.drain(10)
     runtime.close()
     rows = history_in(tmp_path / "log")
     assert len(rows) == 405

@@ -44,6 +44,7 @@ from groupcert.members.wire.log_batches import encode_batch
 from groupcert.members.wire.row_changes import encode_changes
 from tests.members.certification_logs import History, assert_applied, histories_in
 from tests.members.process.test_lifecycle import living
+from tests.members.rows import rows_of
 from tests.members.runtime.test_runtime import runtime_at
 from tests.waiting import SECONDS_MAX
 
@@ -88,7 +89,7 @@ async def feed(runtime: MemberRuntime, *numbers: int) -> None:
         again = write(f"other/{number}", newest)._replace(write_set=[store_key_item(b"shared")])
         first = write(f"key/{number}", newest)._replace(write_set=[store_key_item(b"shared")])
         await runtime._deliver([message(number, first, again)])
-    assert runtime.applier.drain(10)
+    assert rows_of(runtime).applier.drain(10)
 
 
 async def decided(tmp_path: Path, *numbers: int, **settings: Any) -> MemberRuntime:
@@ -157,7 +158,7 @@ async def test_a_member_that_stops_has_written_everything(tmp_path: Path) -> Non
 
 def executed(runtime: MemberRuntime) -> int:
     """How many entries the applier's workers have executed."""
-    return sum(each.executed_total for each in runtime.applier.status().workers)
+    return sum(each.executed_total for each in runtime.rows.status().workers)
 
 
 async def test_the_log_tells_an_execution_from_the_wait_for_its_turn(
@@ -184,7 +185,7 @@ async def test_the_log_tells_an_execution_from_the_wait_for_its_turn(
     wait_until(lambda: executed(runtime) > before)
     between_us = time.time_ns() // 1000
     opened.set()
-    assert runtime.applier.drain(SECONDS_MAX)
+    assert rows_of(runtime).applier.drain(SECONDS_MAX)
     runtime.close()
     rows = history_in(tmp_path / "log")
     assert_applied(rows)
@@ -323,7 +324,7 @@ async def test_rows_wait_until_their_transactions_are_committed(
 ) -> None:
     runtime = await decided(tmp_path, 2, certification_log_file_bytes=1)
     # Nothing gets visible.
-    monkeypatch.setattr(runtime._appender, "add", lambda entries: None)
+    monkeypatch.setattr(runtime.rows, "append", lambda entries: None)
     await runtime._deliver([message(3, write("key/3", 1), write("key/4", 1))])
     runtime.save()
     outbox = outbox_of(runtime)
@@ -335,7 +336,7 @@ async def test_rows_wait_until_their_transactions_are_committed(
 
     again = member_at(tmp_path)
     assert outbox_of(again).waiting_rows == 2
-    assert again.applier.drain(SECONDS_MAX)
+    assert rows_of(again).applier.drain(SECONDS_MAX)
     again.close()
     rows = history_in(tmp_path / "log")
     assert kinds(rows[3:]) == ["certified", "conflict", "certified", "certified"]
@@ -454,7 +455,7 @@ async def test_a_folder_that_hangs_holds_up_no_life_and_hears_no_more_of_the_las
             while first is process.runtime or process.state is not MemberState.ONLINE:
                 await asyncio.sleep(0.01)
                 if not first.closed:
-                    assert first.target.open_snapshot().get(b"one") == b"value"
+                    assert first.rows.open_snapshot().get(b"one") == b"value"
         assert isinstance(first.history_writer, CertificationLogWriter)
         thread = first.history_writer._thread
         assert thread.is_alive()

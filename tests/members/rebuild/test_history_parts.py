@@ -31,7 +31,7 @@ async def commit(folder: Path, *, messages: int = 1) -> None:
         process.runtime.save()
         copied(process, folder / "behind")
         await process.runtime.submit([put(b"second", 1)])
-        await until(lambda: process.runtime.applier.status().length == 0)
+        await until(lambda: process.runtime.rows.status().length == 0)
 
 
 def compared(data_folder: Path, log: Path) -> HistoryPart:

@@ -40,7 +40,7 @@ def copied(process: Process, folder: Path) -> Path:
 
 
 def rows_of(process: Process) -> dict[bytes, bytes]:
-    return dict(process.runtime.target.open_snapshot().scan())
+    return dict(process.runtime.rows.open_snapshot().scan())
 
 
 def rebuilt_log(continues: Continuation, messages: list[bytes]) -> MemoryLog:

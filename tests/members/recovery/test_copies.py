@@ -31,6 +31,7 @@ from groupcert.members.wire.log_batches import encode_batch
 from groupcert.v1.transaction_pb2 import Changes
 from tests.integration.waiting import wait_for
 from tests.members.process.test_lifecycle import config_of
+from tests.members.rows import rows_of
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 
 M2 = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
@@ -83,8 +84,8 @@ async def test_a_copy_has_what_was_committed_before_it(tmp_path: Path) -> None:
         assert joiner.member.log_sequence == copy.manifest.log_sequence
         assert joiner.member.certifier.digest().hex() == copy.manifest.certification_digest
         assert joiner.member.view == runtime.member.view
-        assert joiner.applier.drain(10)
-        assert joiner.target.open_snapshot().get(KEY) == b"before"
+        assert rows_of(joiner).applier.drain(10)
+        assert joiner.rows.open_snapshot().get(KEY) == b"before"
         joiner.close()
         await copies.close(copy.copy_id)
         assert not copy.folder.exists()
@@ -190,7 +191,7 @@ async def test_a_copy_is_not_made_of_a_member_that_stops_meanwhile(tmp_path: Pat
 
 async def test_what_waits_for_a_donors_local_transaction_waits_in_the_copy(tmp_path: Path) -> None:
     donor = runtime_of("m1", tmp_path / "m1", MemoryLog("g"))
-    donor.applier.stop(10)
+    donor.rows.stop(10)
     me = donor.member.me
 
     def message(number: int, who: ViewMember, *parts: LoggedTransaction | Control) -> Delivery:
@@ -225,10 +226,10 @@ async def test_what_waits_for_a_donors_local_transaction_waits_in_the_copy(tmp_p
     Store(copy, StoreIdentity(group="g", member="m3"), adopt=True).close()
     joiner = runtime_of("m3", copy, MemoryLog("g"))
     await joiner._deliver([message(6, me, write_of(b"later at the donor", 3))])
-    assert joiner.applier.drain(10)
+    assert rows_of(joiner).applier.drain(10)
     intervals = list(applied_intervals(joiner.store))
     assert [each.version for each in intervals] == [1, 2, 3, 4]
     for before, after in pairwise(intervals):
         assert before.committed <= after.started, "one runs after the other"
-    assert joiner.target.open_snapshot().get(KEY) == b"later at the donor"
+    assert joiner.rows.open_snapshot().get(KEY) == b"later at the donor"
     joiner.close()

@@ -26,6 +26,7 @@ from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
 from groupcert.v1.transaction_pb2 import Changes
 from tests.members.process.test_lifecycle import config_of
+from tests.members.rows import rows_of
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 
 WRITER = ViewMember(name="m2", incarnation=7, address="127.0.0.1:1")
@@ -59,18 +60,18 @@ async def test_what_came_before_a_message_that_fails_is_applied_once(tmp_path: P
     )
     with pytest.raises(UnsupportedFormat):
         await runtime._deliver([second, Delivery(3, other_format.SerializeToString())])
-    assert runtime.applier.drain(10)
-    assert runtime.target.open_snapshot().get(b"key") == b"value"
+    assert rows_of(runtime).applier.drain(10)
+    assert runtime.rows.open_snapshot().get(b"key") == b"value"
     runtime.close()
     del runtime
 
     again = runtime_at(tmp_path)
     assert again.member.log_sequence == 1, "the state that failed was not stored"
-    assert again.target.open_snapshot().version == 1, "the rows are ahead of it"
+    assert again.rows.open_snapshot().version == 1, "the rows are ahead of it"
     await again._deliver([second])
-    assert again.applier.drain(10)
-    assert again.applier.status().skipped_total == 1
-    assert again.target.open_snapshot().get(b"key") == b"value"
+    assert rows_of(again).applier.drain(10)
+    assert again.rows.status().skipped_total == 1
+    assert again.rows.open_snapshot().get(b"key") == b"value"
     again.close()
 
 
@@ -109,7 +110,7 @@ async def test_a_decided_commit_is_told_but_by_a_member_in_doubt(
 ) -> None:
     runtime = runtime_at(tmp_path)
     member = runtime.member
-    monkeypatch.setattr(runtime._appender, "add", lambda entries: None)  # nothing gets visible
+    monkeypatch.setattr(runtime.rows, "append", lambda entries: None)  # nothing gets visible
     # Else a report goes by itself where a turn of the event loop takes long.
     monkeypatch.setattr(runtime._sender, "schedule", lambda: None)
     member.caught_up()
@@ -177,21 +178,21 @@ async def test_after_a_save_that_failed_nothing_is_stored_any_more(
     runtime = runtime_at(tmp_path)
     first, second = messages(runtime)
     await runtime._deliver([first])
-    assert runtime.applier.drain(10), "else it is the applier that is refused"
+    assert rows_of(runtime).applier.drain(10), "else it is the applier that is refused"
     with monkeypatch.context() as patch, pytest.raises(DiskFull):
         patch.setattr(runtime.store, "write", refuse)
         runtime.save()
     await runtime._deliver([second])
     with pytest.raises(DiskFull):
         runtime.save()
-    assert runtime.applier.drain(10)
+    assert rows_of(runtime).applier.drain(10)
     runtime.close()
     del runtime
 
     again = runtime_at(tmp_path)
     assert again.member.log_sequence == 0
     await again._deliver([first, second])
-    assert again.target.open_snapshot().get(b"key") == b"value"
+    assert again.rows.open_snapshot().get(b"key") == b"value"
     again.close()
 
 
@@ -199,7 +200,7 @@ async def test_reading_does_not_wait_for_an_applier_that_has_nothing_to_do(tmp_p
     """Though the queue is full: all of it was committed while it was being stored."""
     runtime = runtime_at(tmp_path, relay_queue_bytes_max=1)
     await runtime._deliver(messages(runtime))
-    assert runtime.applier.drain(10)
+    assert rows_of(runtime).applier.drain(10)
     runtime._state_store.save(runtime.member, runtime._unsaved, applied_position=0)
     assert runtime.relay_queue.is_full
     assert not runtime._is_full

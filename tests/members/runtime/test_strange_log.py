@@ -22,6 +22,7 @@ from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import encode_batch
 from groupcert.v1 import transaction_pb2
+from tests.members.rows import rows_of
 from tests.members.runtime.test_runtime import WRITER, runtime_at
 
 MESSAGES = 500
@@ -177,7 +178,7 @@ async def test_nothing_that_is_written_to_the_log_ends_a_member(tmp_path: Path, 
         await deliver(first, messages[-1:])
         if len(messages) % 10 == 0:
             first.save()
-            assert first.applier.drain(10)
+            assert rows_of(first).applier.drain(10)
             first.snapshots.expire(first.now_ms())
     for start in range(0, len(messages), 100):
         await deliver(second, messages[start : start + 100])
@@ -190,6 +191,6 @@ async def test_nothing_that_is_written_to_the_log_ends_a_member(tmp_path: Path, 
     assert first.member.skipped.total > MESSAGES / 20, "too little was skipped"
     for each in (first, second):
         each.save()
-        assert each.applier.drain(10)
+        assert rows_of(each).applier.drain(10)
         each.member.certifier.check_invariants()
         each.close()
