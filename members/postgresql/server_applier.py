@@ -226,7 +226,13 @@ class ServerApplier:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def close(self) -> None:
-        """Does nothing: `Server.close` ends the sessions."""
+        """Does nothing: `RowsServer.close` ends the sessions."""
+
+    async def ended(self) -> None:
+        """Returns once it serves nobody any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
 
     def status(self) -> ApplierStatus:
         """Returns the status of what executes entries at the server."""
@@ -694,9 +700,18 @@ class ServerApplier:
 class RowsServer(Server):
     """A server, as a run gets it."""
 
+    _applier: ServerApplier | None = None
+
     def rows(self, runtime: MemberRuntime, fragments: FragmentStore) -> ServerApplier:
         """Returns its rows; `fragments` has those of large transactions."""
-        return ServerApplier(self, runtime, fragments)
+        self._applier = ServerApplier(self, runtime, fragments)
+        return self._applier
+
+    async def close(self, reason: str) -> None:
+        """Waits for the end of what has been stopped, and closes the server."""
+        if self._applier is not None:
+            await self._applier.ended()
+        await super().close(reason)
 
 
 def has_gone(error: Exception) -> bool:

@@ -151,11 +151,8 @@ class SimulatedMember(Driver):
         self._uploads: list[SimulatedUpload] = []
         disk.ingested = self._look
         parts = SimulatedParts(disk, self, workers)
-        self.target, self.applier, self.fragments = (
-            parts.rows.target,
-            parts.applier,
-            parts.fragments,
-        )
+        self.rows, self.fragments = parts.rows, parts.fragments
+        self.target, self.applier = parts.rows.target, parts.applier
         self.snapshots, self._comparison = parts.snapshots, parts.comparison
         self.load(parts)
 
