@@ -79,7 +79,7 @@ class StoreParts:
     def __init__(
         self, store: Store, config: MemberConfig, member: Member, *, keeps_rows: bool = True
     ) -> None:
-        """`keeps_rows`: the store has rows, so that replicas are served from it."""
+        """Opens them; `keeps_rows`: the store has the rows, and replicas are served from it."""
         self.store = store
         self._member = member
         kept = 0 if keeps_rows else config.binary_log_retention_bytes
@@ -121,7 +121,7 @@ class OpenParts(StoreParts):
         member: Member,
         server: RowsServer | None,
     ) -> None:
-        """`server`: keeps the rows; None: the store does."""
+        """Opens them; `server` keeps the rows; None: the store does."""
         store, self.history_writer = open_store(config, opened, events)
         if server:
             batch = store.batch()

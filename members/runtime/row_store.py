@@ -105,7 +105,7 @@ class OpenRows(RowStore, Protocol):
         """What digests rows."""
 
     def status(self) -> ApplierStatus:
-        """Returns what is executed, what waits, and what is in the way."""
+        """Returns the numbers of entries that are executed and that wait."""
 
     def server_status(self) -> Any:
         """Returns the status of the server that keeps the rows, a message; None: the store does."""
@@ -144,7 +144,7 @@ class StoredRows:
         return self._compares
 
     def checkpoint(self) -> Checkpoint | None:
-        """Returns what the store has, written by the same batches as the rows."""
+        """Returns the one of the store, written by the same batches as the rows."""
         return self.target.checkpoint()
 
     def start(self) -> None:
