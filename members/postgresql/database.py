@@ -44,6 +44,7 @@ JOINING = "groupcert join"
 them what was committed since they began; nor for those of `pg_dump`."""
 TRYING = "groupcert ddl"
 """The sessions of a superuser that try a schema change: these are waited for."""
+CONNECT_SECONDS = 10
 CANCEL_SECONDS = 5.0
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
@@ -580,6 +581,7 @@ class Database:
             dsn,
             autocommit=True,
             application_name=f"{APPLICATION} {purpose}",
+            connect_timeout=CONNECT_SECONDS,
             # Code of a table's owner could put its own statement in the place of a prepared one.
             prepare_threshold=None,
         )

@@ -63,7 +63,7 @@ LATE_SECONDS = 1.0
 """Between two looks for backends that hold up the order."""
 DURABLE_SECONDS = 0.2
 """Between two looks at what the server has on disk, about what its WAL writer takes."""
-STANDING_SECONDS = 1.0
+STANDING_SECONDS = 0.25
 
 HELD_UP = (
     "backend {pid} has its turn, has not committed for {seconds:.0f} s and cannot be ended (a"

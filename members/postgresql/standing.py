@@ -39,7 +39,7 @@ class Standing:
         self._was_told = False
 
     async def serve(self) -> None:
-        """Has the server take writes, as before; call it again and again, about each second."""
+        """Has the server take writes, as before; call it again and again, some times a second."""
         if self.reason or not self._was_told:
             await self._database.run("SELECT groupcert.enter_group()")
             log.info("server_takes_writes")

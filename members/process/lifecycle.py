@@ -23,7 +23,7 @@ from ..core.recovery_progress import RecoveryProgress, readable
 from ..core.rejoins import Rejoins
 from ..core.views import MemberState
 from ..errors.membership import OutOfGroup
-from ..errors.postgresql_servers import StoppedAtServer
+from ..errors.postgresql_servers import ServerLost, StoppedAtServer
 from ..errors.recovery import LogTooLong, LogTrimmed, NoDonor
 from ..host.sync import sync
 from ..recovery import store_swap
@@ -282,6 +282,8 @@ class Lifecycle:
             case StoppedAtServer() as error:
                 log.warning("stopped_at_server", member=self._config.member, text=str(error))
                 runtime.stop_serving(MemberState.ERROR, str(error))
+                if isinstance(error, ServerLost):
+                    await self._begin_again_after(SERVER_RETRY_SECONDS, runtime)
             case Unavailable() as error:
                 await self._come_back(runtime, error)
             case error:
@@ -339,7 +341,11 @@ class Lifecycle:
             delay_ms=delay_ms,
             text=str(error),
         )
-        await self._wait(delay_ms / 1000, runtime)
+        await self._begin_again_after(delay_ms / 1000, runtime)
+
+    async def _begin_again_after(self, seconds: float, runtime: MemberRuntime) -> None:
+        """Begins another run after some seconds, unless the operator stops the member meanwhile."""
+        await self._wait(seconds, runtime)
         if not await self._has_left(runtime) and not self._stopped.done():
             runtime.begin_again()
 

@@ -140,7 +140,8 @@ def test_a_member_ends_when_it_is_told_to_though_its_server_stands_still(
         for process in (server, *server.children(recursive=True)):
             still.enter_context(frozen(process.pid))
         assert group.stop_member("m1") == 0
-        group.start_member("m1")  # It waits for an answer, too.
+        group.start_member("m1")
+        wait_for("it says so", lambda: "connection timeout" in first.member.log.read_text())
         assert group.stop_member("m1") == 0
     group.start_member("m1")
     wait_for("it takes commits", first.takes_commits)
