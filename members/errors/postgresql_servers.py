@@ -84,6 +84,6 @@ class RowsAtServer(InvalidRequest):
 
     message = (
         "the rows are at {server}: read and write them there, by SQL; "
-        "`groupcert postgresql verify` compares them"
+        "`groupcert verify` compares them"
     )
     server: str

@@ -14,8 +14,7 @@ import asyncio
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -40,19 +39,19 @@ from ..core.views import MemberState
 from ..errors.postgresql_servers import CopyNeeded, RowsAtServer, RowsNotExecuted
 from ..errors.transactions import OutcomeUnknown
 from ..large_transactions.fragment_store import FragmentStore, drop, names_of
-from ..runtime.row_comparison import ComparedRow
 from ..runtime.runtime import MemberRuntime
 from ..services.submitting import submit_uploaded
 from ..wire.pieces import joined
 from ..wire.requests import check_size
 from ..wire.status_documents import fields_of
 from .backends import Backend, BackendServer, Refusal, Request
-from .commit_order import CommitOrder, Entry, Execute, Grant, Local
+from .commit_order import CommitOrder, Entry, Execute, Grant, Local, Take
 from .database import decoded
 from .holds import Holds
 from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
 from .schema_changes import ITEM, change_of, in_turns
 from .server import Server, lost
+from .server_rows import ServerComparison
 from .statements import Batch
 from .status import Totals
 
@@ -96,34 +95,23 @@ class _Received(NamedTuple):
     """A reference to fragments; empty for all others."""
 
 
-class NoComparison:
-    """The place of `RowComparison`: no digests of the server's rows are taken here."""
-
-    def expect(self, position: int) -> None:
-        """Takes no part."""
-
-    def committed(self, position: int) -> None:
-        """Takes no rows."""
-
-    def forget(self, *, is_settled: bool) -> None:
-        """Has none."""
-
-    def read(
-        self, position: int, ranges: Collection[int], start: bytes
-    ) -> "Future[tuple[list[ComparedRow], bytes | None]]":
-        """Has none."""
-        raise AssertionError
-
-
 class ServerApplier:
     """One run of a member at its server: the rows of the member."""
 
-    def __init__(self, server: Server, runtime: MemberRuntime, fragments: FragmentStore) -> None:
+    def __init__(
+        self,
+        server: Server,
+        runtime: MemberRuntime,
+        fragments: FragmentStore,
+        comparison: ServerComparison,
+    ) -> None:
         """Begins behind what is executed at the server; `run` does the work."""
         self._database = server.database
         self._standing = server.standing
         self._runtime = runtime
         self._fragments = fragments
+        self.comparison = comparison
+        self._compared_position = -1
         self._order = CommitOrder(server.version)
         self._backends: dict[Local, Backend] = {}
         self._received: deque[_Received] = deque()
@@ -153,8 +141,6 @@ class ServerApplier:
         self._failed = ""
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-
-        self.comparison = NoComparison()
 
     def checkpoint(self) -> Checkpoint:
         """Returns the version, the position and the GTIDs that are executed at the server."""
@@ -187,6 +173,8 @@ class ServerApplier:
                 continue  # Executed; the relay queue keeps it for other servers.
             gtid = Gtid(source, number) if source else None
             self._received.append(_Received(version, position, gtid, payload if is_large else b""))
+            if position == self._compared_position:
+                self._order.take_after(version, position)
             if gtid and version > self._done_version:
                 parts = Pieces(self._fragments, payload) if is_large else [payload]
                 waiting.append(Entry(version, gtid, parts, position, changes_bytes(payload)))
@@ -194,7 +182,11 @@ class ServerApplier:
         self._news.set()
 
     def expect_comparison(self, position: int) -> None:
-        """Does nothing: no digests are taken here."""
+        """Has the rows taken for the comparison at `position`, which comes with the next entries:
+        behind all that is before it, before all that is behind it.
+        """
+        self._compared_position = position
+        self.comparison.expect()
 
     def check_readable(self, _member: str) -> None:
         """Raises RowsAtServer: clients read by SQL, which knows the types of what they read."""
@@ -226,7 +218,8 @@ class ServerApplier:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
     def close(self) -> None:
-        """Does nothing: `RowsServer.close` ends the sessions."""
+        """Ends the comparison; `RowsServer.close` ends the sessions."""
+        self.comparison.stop()
 
     async def ended(self) -> None:
         """Returns once it serves nobody any more."""
@@ -460,8 +453,10 @@ class ServerApplier:
                 if isinstance(step, Grant):
                     self._answer(step)
                     self._granted.set()
-                else:
+                elif isinstance(step, Execute):
                     await self._execute(step)
+                else:
+                    await self._take_rows(step)
             self._note_visible(self._done_version)  # View changes have no turn.
 
     def _answer(self, grant: Grant) -> None:
@@ -481,6 +476,7 @@ class ServerApplier:
         for entries in in_turns(step.entries):
             if change := change_of(entries[0]):
                 await self._until_settled()
+                self.comparison.schema_changes()
                 await self._database.change_schema(change, entries[0], self._make_way)
             else:
                 batch = await decoded(entries)
@@ -489,6 +485,13 @@ class ServerApplier:
             self._note_visible(entries[-1].version)
         self._executing = None
         self._totals.committed += len(step.entries)
+
+    async def _take_rows(self, step: Take) -> None:
+        """Takes the rows that are to be compared, with nobody after them in the snapshot."""
+        after = step.after.transaction_id if step.after else None
+        while not await self.comparison.take(step, after):
+            await self._until_settled()
+            after = None
 
     def _note_tables(self, version: int, names: Iterable[str]) -> None:
         """Notes the newest version with rows of tables. TRUNCATE removes rows at its server that
@@ -638,6 +641,7 @@ class ServerApplier:
     async def _fold(self) -> None:
         while True:
             await asyncio.sleep(FOLD_SECONDS)
+            await self.comparison.settle()
             # A granted transaction is known by its row until its end is found.
             first = self._order.granted[0].entry if self._order.granted else None
             await self._database.fold(first.version if first else self._done_version)
@@ -704,7 +708,8 @@ class RowsServer(Server):
 
     def rows(self, runtime: MemberRuntime, fragments: FragmentStore) -> ServerApplier:
         """Returns its rows; `fragments` has those of large transactions."""
-        self._applier = ServerApplier(self, runtime, fragments)
+        comparison = ServerComparison(self.database, runtime)
+        self._applier = ServerApplier(self, runtime, fragments, comparison)
         return self._applier
 
     async def close(self, reason: str) -> None:

@@ -205,6 +205,11 @@ class ProcessRows(StoredRows):
         """Passes entries to the applier, or only those before them, as `CommitWait` allows."""
         self._appender.add(entries)
 
+    def expect_comparison(self, position: int) -> None:
+        """Has the rows taken at `position`, behind which no group commit reaches."""
+        self.applier.end_group_after(position)
+        self.comparison.expect(position)
+
     def flush_up_to(self, version: int) -> None:
         """Has the store flushed once `version` is visible."""
         self._flusher.request(version)

@@ -24,9 +24,6 @@ from .row_comparison import ComparedRow
 class Compares(Protocol):
     """A comparison of rows, as a driver uses it."""
 
-    def expect(self, position: int, /) -> None:
-        """Takes part in the comparison at `position`, once all before it is committed."""
-
     def committed(self, position: int, /) -> None:
         """Takes the rows if this is where they are compared."""
 
@@ -45,6 +42,13 @@ class ReadsCompared(Compares, Protocol):
         Raises:
             NotComparable: From the future, the rows of that comparison are not kept.
         """
+
+
+class ComparesStored(Compares, Protocol):
+    """A comparison of rows in the member's own store, as `StoredRows` uses it."""
+
+    def expect(self, position: int, /) -> None:
+        """Takes part in the comparison at `position`, once all before it is committed."""
 
 
 class Applies(Protocol):
@@ -133,7 +137,7 @@ class RowsServer(Protocol):
 class StoredRows:
     """Rows in the member's own store, on which an applier executes entries."""
 
-    def __init__(self, target: RocksDbTarget, applier: Applies, comparison: Compares) -> None:
+    def __init__(self, target: RocksDbTarget, applier: Applies, comparison: ComparesStored) -> None:
         self.target = target
         self._applier = applier
         self._compares = comparison
