@@ -185,7 +185,6 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.CompareRowsResponse:
         """Begins a comparison of all members' rows, unless one waits for members."""
         runtime = self._current.get()
-        runtime.check_readable()
         compared = runtime.member.comparisons
         before = compared.position
         if not compared.waiting:
