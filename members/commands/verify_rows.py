@@ -16,6 +16,7 @@ import typer
 from groupcert.v1 import admin_pb2, admin_pb2_grpc, group_pb2, group_pb2_grpc
 
 from ..client.direct_calls import DirectMember
+from ..errors.membership import NotComparable
 from ..host.progress_bar import Progress, progress
 from ..security.credentials import Credentials
 from ..wire.status_documents import comparison_document
@@ -96,12 +97,14 @@ def verify(address: str, credentials: Credentials, *, as_json: bool) -> int:
     """
     asked = _Member(address, credentials)
     try:
+        unread: list[str] = []
         with progress("comparing rows") as shown:
             status = _compared(asked, shown)
-            differences = [*islice(_differences(status, credentials, shown), KEYS_MAX + 1)]
+            found = _differences(status, credentials, shown, unread)
+            differences = [*islice(found, KEYS_MAX + 1)]
     finally:
         asked.close()
-    document = _document(status, differences)
+    document = _document(status, differences, unread)
     typer.echo(json.dumps(document) if as_json else "\n".join(_lines(document)))
     return 0 if document["equal"] else 1
 
@@ -119,15 +122,18 @@ def _compared(asked: _Member, shown: Progress) -> group_pb2.GroupStatus:
 
 
 def _differences(
-    status: group_pb2.GroupStatus, credentials: Credentials, shown: Progress
+    status: group_pb2.GroupStatus, credentials: Credentials, shown: Progress, unread: list[str]
 ) -> Iterator[Difference]:
-    """Yields the rows that members have otherwise than a member that most agree with."""
+    """Yields the rows that members have otherwise than a member that most agree with; adds to
+    `unread` why rows cannot be read any more.
+    """
     members = status.comparison.members
     addresses = {each.name: each.address for each in status.departed}
     addresses |= {each.name: each.address for each in status.members}
     for each in members:
-        right = next((one for one in members if not one.differing_ranges), None)
-        right = right or next((one for one in members if one.name != each.name), None)
+        alike = [one for one in members if one.at_server is each.at_server]
+        right = next((one for one in alike if not one.differing_ranges), None)
+        right = right or next((one for one in alike if one.name != each.name), None)
         if not each.differing_ranges or right is None:
             continue
         shown.step(f"reading rows of {each.name} and {right.name}", len(each.differing_ranges))
@@ -142,6 +148,8 @@ def _differences(
                     key = row.key.decode(errors="backslashreplace") if row.key else None
                     yield Difference(each.name, right.name, what, key, f"{row.key_hash:016x}")
                 shown.advance(len(ranges))
+        except NotComparable as error:
+            unread.append(str(error))
         finally:
             here.close()
             there.close()
@@ -160,7 +168,9 @@ def _differing(
             yield mine[hashed], "other value"
 
 
-def _document(status: group_pb2.GroupStatus, differences: Sequence[Difference]) -> dict[str, Any]:
+def _document(
+    status: group_pb2.GroupStatus, differences: Sequence[Difference], unread: Sequence[str]
+) -> dict[str, Any]:
     compared = comparison_document(status)
     assert compared is not None
     return {
@@ -169,15 +179,18 @@ def _document(status: group_pb2.GroupStatus, differences: Sequence[Difference]) 
         "equal": not any(each.differing_ranges for each in status.comparison.members),
         "differences": [each._asdict() for each in differences[:KEYS_MAX]],
         "has_more": len(differences) > KEYS_MAX,
+        "unread": unread,
     }
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     members = document["members"]
     if document["equal"]:
-        rows = members[0]["rows"] if members else 0
-        names = ", ".join(each["member"] for each in members)
-        yield f"equal at {names}: {rows:,} rows, as of version {document['version']:,}"
+        for at_server in sorted({each["at_server"] for each in members}):
+            alike = [each for each in members if each["at_server"] is at_server]
+            names = ", ".join(each["member"] for each in alike)
+            rows = f"{alike[0]['rows']:,} rows{' of tables' if at_server else ''}"
+            yield f"equal at {names}: {rows}, as of version {document['version']:,}"
         return
     for each in members:
         if ranges := len(each["differing_ranges"]):
@@ -190,3 +203,5 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {_WORDS[each['difference']].format(**each, row=row)}"
     if document["has_more"]:
         yield f"  and more than these {KEYS_MAX}"
+    for why in document["unread"]:
+        yield f"  {why}"

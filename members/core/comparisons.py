@@ -6,6 +6,10 @@ for digests of its rows there, by ranges of the hash of their keys; the digests 
 
 The rule it keeps: it all follows from the log. Who half of the view or more differs from cannot be
 trusted; with two members it is unknown which of them is right. Pure.
+
+Members whose rows a PostgreSQL server keeps are compared among themselves, and others among
+themselves: a store has no rows from before a table was attached, and has others as they were
+written, under the columns of that time.
 """
 
 from collections import Counter
@@ -20,6 +24,8 @@ FIRST_US = 600_000_000
 """Microseconds after which a group compares its rows for the first time, at most."""
 RANGES_NAMED = 8
 """Ranges of keys that an error names."""
+IN_STORE = "`groupcert group rejoin --discard-state` there"
+AT_SERVER = "mend the rows there as a superuser, then `groupcert group rejoin --unfence`"
 
 
 class Difference(NamedTuple):
@@ -78,20 +84,26 @@ class Comparisons:
         return bool(self.asked) and len(self.answers) == len(self.asked)
 
     def differences(self) -> list[Difference]:
-        """Returns the members whose rows are not those of most members. Where no digest of a range
-        is that of more than half of them, all of them differ there.
+        """Returns the members whose rows are not those of most members of their kind. Where no
+        digest of a range is that of more than half of them, all of them differ there.
         """
+        found = self._differing(at_server=False) | self._differing(at_server=True)
+        return [Difference(self.asked[run], tuple(ranges)) for run, ranges in found.items()]
+
+    def _differing(self, *, at_server: bool) -> dict[int, list[int]]:
+        """Returns the ranges in which members of one kind differ from most, by run."""
+        answers = {run: each for run, each in self.answers.items() if each.at_server is at_server}
         found: dict[int, list[int]] = {}
-        if len({each.digests for each in self.answers.values()}) < 2:
-            return []
+        if len({each.digests for each in answers.values()}) < 2:
+            return found
         for number in range(RANGES):
-            here = {run: answer.of_range(number) for run, answer in self.answers.items()}
+            here = {run: answer.of_range(number) for run, answer in answers.items()}
             digest, count = Counter(here.values()).most_common(1)[0]
             is_most = 2 * count > len(here)
             for run, each in here.items():
                 if not is_most or each != digest:
                     found.setdefault(run, []).append(number)
-        return [Difference(self.asked[run], tuple(ranges)) for run, ranges in found.items()]
+        return found
 
     def why_doubted(self) -> RowsDiffer | None:
         """Returns the error of the member itself if half of those that were asked or more have
@@ -102,9 +114,17 @@ class Comparisons:
         mine = self.answers.get(me) if me in self.asked else self.own
         if mine is None or mine.position != self.position:
             return None
-        others = {run: each for run, each in self.answers.items() if run != me}
+        others = {
+            run: each
+            for run, each in self.answers.items()
+            if run != me and each.at_server is mine.at_server
+        }
         differing = [run for run, each in others.items() if each.digests != mine.digests]
-        if not differing or 2 * len(differing) < len(self.asked):
+        # Who has not answered may be of the same kind.
+        of_kind = len(self.asked) - sum(
+            each.at_server is not mine.at_server for each in self.answers.values()
+        )
+        if not differing or 2 * len(differing) < of_kind:
             return None
         ranges = [
             str(number)
@@ -117,6 +137,7 @@ class Comparisons:
             others=", ".join(self.asked[run] for run in differing),
             version=self.version,
             ranges=f"{len(ranges)} of {RANGES} ranges of keys ({named})",
+            mending=AT_SERVER if mine.at_server else IN_STORE,
         )
 
     def asking(self, now_us: int) -> None:
@@ -142,12 +163,16 @@ class Comparisons:
             for run, name in self.asked.items()
         ]
         digests = [each.hex() for each in different]
-        return [self.position, self.version, self.requested_us, runs, digests]
+        dumped = [self.position, self.version, self.requested_us, runs, digests]
+        servers = [run for run, answer in self.answers.items() if answer.at_server]
+        return [*dumped, servers] if servers else dumped
 
     def restore(self, dumped: Sequence[Any]) -> None:
         """Restores what `dump` returned."""
-        self.position, self.version, self.requested_us, runs, digests = dumped
+        self.position, self.version, self.requested_us, runs, digests, *servers = dumped
         for run, name, index, rows in runs:
             self.asked[run] = name
             if index >= 0:
-                self.answers[run] = RowDigests(self.position, rows, bytes.fromhex(digests[index]))
+                at_server = bool(servers) and run in servers[0]
+                found = bytes.fromhex(digests[index])
+                self.answers[run] = RowDigests(self.position, rows, found, at_server)

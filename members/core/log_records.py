@@ -219,6 +219,8 @@ class RowDigests(NamedTuple):
     rows: int
     digests: bytes
     """`RANGE_BYTES` of each range; the hash of a key says which one it is in."""
+    at_server: bool = False
+    """A PostgreSQL server keeps the rows."""
 
     def of_range(self, number: int) -> bytes:
         """Returns the digest of a range."""

@@ -120,14 +120,14 @@ class RowsDiffer(Fenced):
 
     message = (
         "rows of {member} are not those of {others}, as of version {version}, in {ranges}: "
-        "`groupcert verify` names keys; where the others are right, "
-        "`groupcert group rejoin --discard-state` there"
+        "`groupcert verify` names keys; where the others are right, {mending}"
     )
     member: str
     others: str
     version: int
     ranges: str
     """How many ranges of keys, and which."""
+    mending: str
 
 
 class StillFenced(Fenced):

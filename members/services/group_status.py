@@ -139,11 +139,13 @@ def _comparison(compared: Comparisons) -> group_pb2.RowComparison:
         members=[
             group_pb2.ComparedMember(
                 name=name,
-                answered=run in compared.answers,
-                rows=compared.answers[run].rows if run in compared.answers else 0,
+                answered=answer is not None,
+                rows=answer.rows if answer else 0,
                 differing_ranges=differing.get(name, ()),
+                at_server=answer is not None and answer.at_server,
             )
             for run, name in compared.asked.items()
+            for answer in (compared.answers.get(run),)
         ],
     )
 

@@ -74,6 +74,7 @@ def comparison_document(status: GroupStatus) -> JsonObject | None:
             {
                 "member": each.name,
                 "rows": each.rows,
+                "at_server": each.at_server,
                 "differing_ranges": list(each.differing_ranges),
             }
             for each in compared.members
