@@ -37,18 +37,24 @@ from ..recovery.manifest import (
     verify_files,
     write_manifest,
 )
+from ..runtime.opening import ROWS_AT_SERVER_KEY
 from ..security.credentials import Credentials
 from ..settings.member import Name
 from .verb_options import FINDING, FINE
 
 CHECKING = "checking files"
+SERVERS = (
+    "one that keeps its rows itself: those of this one are at its PostgreSQL server, and so is all"
+    " that a backup needs: pg_dump -Fc -f FILE DSN, or pg_basebackup -D FOLDER; what is restored"
+    " from it is a server of the group again after groupcert postgresql attach"
+)
 
 
 def backup(address: str, out: Path, *, credentials: Credentials, as_json: bool) -> int:
     """Takes a backup from a running member into a new folder, and prints what it holds.
 
     Raises:
-        InvalidSetting: The folder is there already.
+        InvalidSetting: The folder is there already, or a PostgreSQL server keeps the rows.
         NotServing, MemberFailed: The member gives no copy.
         CorruptCopy: What it gave cannot be read.
     """
@@ -56,8 +62,10 @@ def backup(address: str, out: Path, *, credentials: Credentials, as_json: bool) 
     keep_private()
     with progress("asking for a copy") as state, appearing(out) as work:
         manifest = asyncio.run(_download(address, credentials, work, state))
-        digest = _read(work, manifest, state).digest
-        manifest = replace(manifest, content_digest=digest)
+        content = _read(work, manifest, state)
+        if content.has_rows_at_server:
+            raise InvalidSetting(name="member", value=manifest.member, expected=SERVERS)
+        manifest = replace(manifest, content_digest=content.digest)
         write_manifest(work, manifest)
     _tell(manifest, out, "backed up", as_json=as_json)
     return 0
@@ -118,24 +126,28 @@ def check(folder: Path, *, as_json: bool) -> int:
 
 
 class _Content(NamedTuple):
-    """What a store holds: its digest, and how many rows of clients."""
+    """What a store holds: its digest, and how many rows of clients, or that a server has them."""
 
     digest: str
     rows: int
+    has_rows_at_server: bool
 
 
 def _read(folder: Path, manifest: CopyManifest, state: Progress) -> _Content:
     """Reads all of a copy's store. Raises CorruptCopy."""
     state.step("reading it", number="{:,.0f} entries".format)
-    rows = 0
+    rows, has_rows_at_server = 0, False
 
     def count(family: Family, keys: list[bytes]) -> None:
-        nonlocal rows
+        nonlocal rows, has_rows_at_server
         state.advance(len(keys))
         if family is Family.DATA:
             rows += sum(key.startswith(ROW_PREFIX) for key in keys)
+        elif family is Family.META:
+            has_rows_at_server |= ROWS_AT_SERVER_KEY in keys
 
-    return _Content(verify_content(folder, manifest, count), rows)
+    digest = verify_content(folder, manifest, count)
+    return _Content(digest, rows, has_rows_at_server)
 
 
 def _existing(folder: Path) -> Path:
