@@ -108,6 +108,10 @@ class RowsSnapshot:
         """Returns the value of a row."""
         return self._snapshot.get(ROW_PREFIX + key)
 
+    def close(self) -> None:
+        """Lets go of the store: nothing is read any more."""
+        del self._snapshot
+
     def scan(
         self, start: bytes = b"", end: bytes | None = None, limit: int | None = None
     ) -> Iterator[tuple[bytes, bytes]]:

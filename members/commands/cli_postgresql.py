@@ -248,7 +248,8 @@ def skip_transaction(
 ) -> None:
     """Leave out a transaction that a server cannot execute; its member goes on.
 
-    Its rows are kept in groupcert.skipped. The server differs until `verify` finds otherwise.
+    Its rows are kept in groupcert.skipped. The server differs until `groupcert verify` finds
+    otherwise.
     """
     from ..postgresql.skip import skip
 
@@ -258,41 +259,6 @@ def skip_transaction(
     else:
         rows = ", ".join(done.rows[:SHOWN_ROWS_MAX])
         sys.stdout.write(f"left out {done.gtid}, version {done.version}: {rows}\n")
-
-
-@postgresql.command(
-    "verify",
-    epilog=example(
-        "postgresql verify --dsn postgresql://postgres@10.0.0.1/shop"
-        " --dsn postgresql://postgres@10.0.0.2/shop"
-    ),
-)
-def verify_servers(
-    dsn: Annotated[
-        list[str] | None, typer.Option(help="Each server of the group. Repeatable.")
-    ] = None,
-    wait_seconds: Annotated[
-        float, typer.Option(min=0, help="How long servers may take to show the same version.")
-    ] = 60.0,
-    as_json: Json = False,
-) -> None:
-    """Compare the rows of all servers at one version, while clients write.
-
-    Exits with 1 if they differ, and names tables and servers.
-    """
-    from ..host.progress_bar import progress
-    from ..postgresql.verify import verify
-
-    dsns = [_given(each) for each in dsn or [""]]
-    with progress("comparing rows", number="{:.0f} tables".format) as state:
-        done = verify(dsns, seconds=wait_seconds, show=state.at)
-    if as_json:
-        sys.stdout.write(json.dumps(done._asdict()) + "\n")
-    else:
-        lines = [f"{len(done.tables)} tables at version {done.version}\n"]
-        lines += [f"{table} differs at {', '.join(at)}\n" for table, at in done.different.items()]
-        sys.stdout.write("".join(lines))
-    raise typer.Exit(FINDING if done.different else FINE)
 
 
 @postgresql.command("detach", epilog=example(f"postgresql detach --dsn {SHOP}"))

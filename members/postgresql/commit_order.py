@@ -10,7 +10,7 @@ of others is executed by the member.
     1. calls `received` with entries of the total order, in order, and then `decided` for those of
        them that are local;
     2. calls `next_step` after each of these until it returns None, and does what it returns: lets
-       a backend commit, or executes entries;
+       a backend commit, executes entries, or takes the rows that are to be compared;
     3. asks the server now and then how the transactions in `granted` ended, and calls `committed`
        for each that did; one that did not (its backend died) it executes itself, then calls
        `executed_for`.
@@ -70,6 +70,16 @@ class Execute(NamedTuple):
     after: Local | None
 
 
+class Take(NamedTuple):
+    """The rows are to be taken as of a version, for the comparison at a position: once the
+    transaction `after` has committed, if there is one, and before anything else has its turn.
+    """
+
+    version: int
+    position: int
+    after: Local | None
+
+
 class CommitOrder:
     """The turns from one version on."""
 
@@ -81,6 +91,7 @@ class CommitOrder:
         """Backends that may commit and are not known to have ended, in their order."""
         self._waiting: dict[int, Local] = {}
         self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._take: Take | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -111,15 +122,29 @@ class CommitOrder:
         """Takes entries in their order."""
         self._entries.update((entry.version, entry) for entry in entries)
 
-    def next_step(self) -> Grant | Execute | None:
+    def take_after(self, version: int, position: int) -> None:
+        """Has the rows taken behind a version, of which nothing later has had its turn; an earlier
+        such wish is given up.
+        """
+        assert version >= self.version, "what comes later has had its turn"
+        self._take = Take(version, position, None)
+
+    def next_step(self) -> Grant | Execute | Take | None:
         """Returns the step that has its turn next, which then counts as done; None if there is
         none.
         """
+        take = self._take
+        if take is not None and take.version == self.version:
+            self._take = None
+            return take._replace(after=self._last_granted)
         if (local := self._waiting.pop(self.version + 1, None)) is not None:
             return self._turn_of(local)
         batch: list[Entry] = []
         following = self.version + 1
-        while following in self._entries and len(batch) < BATCH_TRANSACTIONS_MAX:
+        last = self.version + BATCH_TRANSACTIONS_MAX
+        if take is not None:
+            last = min(last, take.version)
+        while following <= last and following in self._entries:
             batch.append(self._entries.pop(following))
             following += 1
         if not batch:

@@ -44,6 +44,10 @@ JOINING = "groupcert join"
 them what was committed since they began; nor for those of `pg_dump`."""
 TRYING = "groupcert ddl"
 """The sessions of a superuser that try a schema change: these are waited for."""
+READER = f"{APPLICATION} reader"
+"""The session that reads rows to compare them. It commits nothing, either."""
+READER_LOCK_TIMEOUT_MS = 10_000
+"""For which it waits for a table that somebody has locked."""
 CANCEL_SECONDS = 5.0
 POLL_SECONDS = 0.01
 """Between two looks for those that stand in the way."""
@@ -67,6 +71,10 @@ FROM unnest(%s::text[], %s::bigint[]) granted (id, version)"""
 """A transaction that has committed without the row that notes it has not committed that."""
 _AT_COMMIT = "SELECT pid FROM groupcert.at_commit"
 _SKIPPED = "SELECT count(*) FROM groupcert.skipped WHERE verified_at IS NULL"
+_SETTLE = (
+    "UPDATE groupcert.skipped SET verified_at = clock_timestamp()"
+    " WHERE verified_at IS NULL AND version <= %s RETURNING version"
+)
 _BLOCKING = (
     "SELECT pid, state LIKE 'idle%%',"
     f" application_name = '{TRYING}' AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)"
@@ -230,7 +238,7 @@ class Database:
         off = await self._ask("SELECT what FROM groupcert.switched_off ORDER BY 1")
         if off:
             problem = f"{', '.join(what for (what,) in off)} is switched off"
-            expected = "it on, and rows that groupcert postgresql verify finds equal"
+            expected = "it on, and rows that groupcert verify finds equal"
             raise self._unsuitable(problem, expected)
         ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
         await self._look_at_sequences()
@@ -377,7 +385,7 @@ class Database:
                 "SELECT"
                 " coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8"
                 " FROM pg_stat_activity WHERE datname = current_database()"
-                f" AND application_name NOT IN ('{JOINING}', 'pg_dump')"
+                f" AND application_name NOT IN ('{JOINING}', 'pg_dump', '{READER}')"
             )
         return float(age)
 
@@ -513,9 +521,45 @@ class Database:
         if await self.run("SELECT groupcert.is_locked(%s)", (str(path),)) != [(True,)]:
             raise self._unsuitable(f"{path} is another machine's here", elsewhere)
 
+    @property
+    def attached(self) -> list[Table]:
+        """The attached tables, as they were read last."""
+        return [table for table in self._tables.values() if table.is_attached]
+
+    async def open_reader(self) -> "psycopg.Connection[Any]":
+        """Returns a session of the role that executes rows of others, for another thread to read
+        rows in.
+
+        Raises:
+            UnsuitableTarget: The server does not let the role in.
+            psycopg.Error: There is no place for another session.
+        """
+
+        def connect(dsn: str) -> "psycopg.Connection[Any]":
+            own = make_conninfo(dsn, application_name=READER, client_encoding="UTF8")
+            session = psycopg.connect(own, autocommit=True, prepare_threshold=None)
+            session.execute(f"SET lock_timeout TO {READER_LOCK_TIMEOUT_MS}".encode())
+            return session
+
+        return await self._as_applier(lambda dsn: asyncio.to_thread(connect, dsn))
+
+    async def settle_skipped(self, version: int) -> None:
+        """Notes that the server has the rows of others, as of a version, whatever was left out."""
+        await self.run(_SETTLE, (version,))
+
     async def _open_appliers(self) -> None:
-        """Connects as the role that executes rows of others, with a password that is new each time.
-        A member of another database of the server may do the same at the moment.
+        """Connects as the role that executes rows of others. Raises UnsuitableTarget."""
+
+        async def connect(dsn: str) -> None:
+            self._applier = await self._connect("applier", dsn)
+            self._confirmer = await self._connect("confirmer", dsn)
+
+        await self._as_applier(connect)
+
+    async def _as_applier(self, connect: Callable[[str], Coroutine[Any, Any, Done]]) -> Done:
+        """Calls `connect` with a DSN of the role that executes rows of others, whose password is
+        new each time, and returns its result. A member of another database of the server may do the
+        same at the moment.
 
         Raises:
             UnsuitableTarget: The server does not let the role in.
@@ -526,14 +570,13 @@ class Database:
             verifier = pgconn.encrypt_password(
                 password.encode(), APPLIER_ROLE.encode(), b"scram-sha-256"
             )
-            await self._watcher.execute(
-                f"ALTER ROLE {APPLIER_ROLE} PASSWORD '{verifier.decode()}'".encode()
-            )
+            async with self._watching:
+                await self._watcher.execute(
+                    f"ALTER ROLE {APPLIER_ROLE} PASSWORD '{verifier.decode()}'".encode()
+                )
             try:
                 dsn = make_conninfo(self._dsn, user=APPLIER_ROLE, password=password)
-                self._applier = await self._connect("applier", dsn)
-                self._confirmer = await self._connect("confirmer", dsn)
-                return
+                return await connect(dsn)
             except psycopg.OperationalError as error:
                 if "authentication" not in str(error) and "pg_hba" not in str(error):
                     raise
@@ -544,6 +587,7 @@ class Database:
                         " TCP"
                     )
                     raise self._unsuitable(str(error).strip(), expected) from error
+        raise AssertionError("the last attempt raises")
 
     async def _connect(self, purpose: str, dsn: str) -> Connection:
         return await Connection.connect(

@@ -5,8 +5,9 @@
     changes T   at COMMIT: the rows of these keys as they are now, and the items of its other keys;
                 raises where `put T` would elsewhere, by the settings that both have
     put T       executes rows of others: deletes some, puts others
+    rows T      reads rows to compare them, by their primary key, a page at a time
 
-`changes` and `put` run what the table's owner may have put into an index, a CHECK, a domain or a
+The last three run what the table's owner may have put into an index, a CHECK, a domain or a
 generated column. So they belong to the owner and are SECURITY DEFINER: such a function has the
 owner's rights, and neither SET ROLE nor RESET ROLE leads out of one. What it would leave behind for
 the end of the transaction, deferred triggers, is run before it returns. Each pins the settings that
@@ -40,7 +41,8 @@ from .tables import (
 )
 
 APPLIER_ROLE = "groupcert_applier"
-"""The role whose sessions execute rows of others: it may call the functions `put T`, no more."""
+"""The role whose sessions execute rows of others, and read rows to compare them: it may call the
+functions `put T` and `rows T`, no more."""
 TRIGGERS = {
     "INSERT": "NEW TABLE AS new_rows",
     "UPDATE": "OLD TABLE AS old_rows NEW TABLE AS new_rows",
@@ -50,7 +52,15 @@ TRIGGERS = {
 TRUNCATE = "TRUNCATE"
 TRUNCATED = "truncated "
 """The word in a note before the name of a table that was truncated; triggers.sql has it, too."""
-OPERATIONS = ("note insert", "note update", "note delete", "note truncate", "changes", "put")
+OPERATIONS = (
+    "note insert",
+    "note update",
+    "note delete",
+    "note truncate",
+    "changes",
+    "put",
+    "rows",
+)
 """The operations for which a table has functions."""
 _PLAIN_TYPES = frozenset(
     (
@@ -69,6 +79,8 @@ _PLAIN_TYPES = frozenset(
 """Types whose texts depend on no setting."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
+PAGE_ROWS, PAGE_BYTES = 1_000, 256 << 10
+"""Rows of a page that is compared, and bytes of values after which it ends."""
 PAIRS_MAX = 50
 """Columns of an object: PostgreSQL's functions take 100 arguments."""
 _CHANGE = Identifier("groupcert change")
@@ -88,6 +100,13 @@ _SETTINGS = SQL(
     " SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'"
     " SET extra_float_digits = 1 SET xmloption = 'content' SET row_security = off"
 )
+
+
+_BY_KEY = _SETTINGS + SQL(
+    " SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET enable_sort = off"
+    " SET enable_bitmapscan = off"
+)
+"""A page is read by the primary key, whatever the planner believes of the table's size."""
 
 
 def function_name(operation: str, table: str) -> str:
@@ -138,9 +157,12 @@ def _statements(table: Table) -> Iterator[Composed]:
     yield from _owned(table, "changes", parameters, "SETOF text", settings, _changes(table))
     parameters = "rows json, deleted json"
     yield from _owned(table, "put", parameters, "void", _SETTINGS, _put(table))
-    yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
-        function_of("put", table.full_name), Identifier(APPLIER_ROLE)
-    )
+    pages = "TABLE (compared_key text, compared_value text)"
+    yield from _owned(table, "rows", "after json", pages, _BY_KEY, _rows(table))
+    for operation in ("put", "rows"):
+        yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
+            function_of(operation, table.full_name), Identifier(APPLIER_ROLE)
+        )
 
 
 def _note(table: Table) -> Iterator[Composed]:
@@ -270,7 +292,7 @@ def _changes(table: Table) -> Composable:
     that is not; "!" an item.
     """
     key = [table.column(name) for name in table.key]
-    path = _path(table)
+    path = SQL("to_json({})::text").format(_path(table, "noted"))
     # A loop: for the few rows of most transactions, it takes half as long as a join does.
     rows = SQL(
         "FOR noted IN SELECT DISTINCT {names} FROM {source} LOOP"
@@ -280,7 +302,7 @@ def _changes(table: Table) -> Composable:
     ).format(
         names=SQL(", ").join(map(Identifier, table.key)),
         source=_records(key, SQL("keys")),
-        value=_value(table),
+        value=_value(table, table.columns),
         table=Identifier(table.schema, table.name),
         same=SQL(" AND ").join(SQL("t.{0} = noted.{0}").format(Identifier(n)) for n in table.key),
         path=path,
@@ -403,27 +425,27 @@ def _text(value: Composable) -> Composable:
     ).format(value)
 
 
-def _path(table: Table) -> Composable:
+def _path(table: Table, row: str) -> Composable:
     """Returns the key of a row: `schema.table/value`, "/" and "%" in values of several escaped."""
     texts: list[Composable] = [
-        _key_text(KeyPart(Identifier("noted", name).as_string(None), table.column(name).base_type))
+        _key_text(KeyPart(Identifier(row, name).as_string(None), table.column(name).base_type))
         for name in table.key
     ]
     if len(texts) > 1:
         texts = [SQL("replace(replace({}, '%', '%25'), '/', '%2F')").format(text) for text in texts]
     joined = SQL(" || '/' || ").join(texts)
-    return SQL("to_json({} || {})::text").format(Literal(f"{table.full_name}/"), joined)
+    return SQL("{} || {}").format(Literal(f"{table.full_name}/"), joined)
 
 
-def _value(table: Table) -> Composable:
-    """Returns a row's value: the text of a JSON object (see `rows.py`)."""
+def _value(table: Table, columns: Sequence[Column]) -> Composable:
+    """Returns a row's value: the text of a JSON object of columns of `t` (see `rows.py`)."""
     return SQL("{} || '}}'").format(
         SQL(" || ").join(
             SQL("{} || {}").format(
                 Literal(f"{',' if place else '{'}{json.dumps(column.name, ensure_ascii=False)}:"),
                 _json(column),
             )
-            for place, column in enumerate(table.columns)
+            for place, column in enumerate(columns)
         )
     )
 
@@ -461,6 +483,52 @@ def _put(table: Table) -> Composable:
         "DECLARE r record; BEGIN IF $2 IS NOT NULL THEN {} END IF;"
         " IF $1 IS NOT NULL THEN {} END IF; SET CONSTRAINTS ALL IMMEDIATE; END"
     ).format(delete, put)
+
+
+def _rows(table: Table) -> Composable:
+    """Returns the body that answers with a page of rows behind a key, NULL: the first ones. Servers
+    may have columns in other orders: here they are in that of their names.
+
+    A session whose snapshot is older than a TRUNCATE would find the table empty, or what writes it
+    anew, as VACUUM FULL does: then it raises.
+    """
+    key = [table.column(name) for name in table.key]
+    names = SQL(", ").join(Identifier("t", name) for name in table.key)
+    behind = SQL("WHERE ({}) > ({})").format(
+        names, SQL(", ").join(Identifier("r", name) for name in table.key)
+    )
+    first, following = (
+        SQL(
+            "FOR compared_key, compared_value IN SELECT {}, {} FROM {} t {} ORDER BY {} LIMIT {}"
+            " LOOP RETURN NEXT; compared_bytes := compared_bytes + octet_length(compared_value);"
+            " EXIT WHEN compared_bytes > {}; END LOOP;"
+        ).format(
+            _path(table, "t"),
+            _value(table, sorted(table.columns)),
+            Identifier(table.schema, table.name),
+            where,
+            names,
+            Literal(PAGE_ROWS),
+            Literal(PAGE_BYTES),
+        )
+        for where in (SQL(""), behind)
+    )
+    relations = (
+        Literal(Identifier(*relation).as_string(None)) for relation in sorted(_relations(table))
+    )
+    return SQL(
+        "DECLARE r record; compared_bytes bigint := 0; BEGIN IF $1 IS NULL THEN {} ELSE"
+        " SELECT * INTO r FROM {}; {} END IF;"
+        " IF EXISTS (SELECT FROM pg_class WHERE oid = ANY(ARRAY[{}]::regclass[])"
+        " AND pg_relation_filenode(oid) <> relfilenode) THEN"
+        " RAISE object_not_in_prerequisite_state USING MESSAGE = {}; END IF; END"
+    ).format(
+        first,
+        _records(key, SQL("$1")),
+        following,
+        SQL(", ").join(relations),
+        Literal(f"{table.full_name} was truncated or written anew meanwhile"),
+    )
 
 
 def _for_each(columns: Sequence[Column], source: str, body: Composable) -> Composable:

@@ -43,12 +43,13 @@ from ..wire.pieces import joined
 from ..wire.requests import check_size
 from ..wire.status_documents import fields_of
 from .backends import Backend, BackendServer, Refusal, Request
-from .commit_order import CommitOrder, Entry, Execute, Grant, Local
+from .commit_order import CommitOrder, Entry, Execute, Grant, Local, Take
 from .database import decoded
 from .holds import Holds
 from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
 from .schema_changes import ITEM, change_of, in_turns
 from .server import Server, lost
+from .server_rows import ServerComparison
 from .statements import Batch
 from .status import Totals
 
@@ -95,12 +96,20 @@ class _Received(NamedTuple):
 class ServerApplier:
     """One run of a member at its server: what takes the place of an `Applier`."""
 
-    def __init__(self, server: Server, runtime: MemberRuntime, fragments: FragmentStore) -> None:
+    def __init__(
+        self,
+        server: Server,
+        runtime: MemberRuntime,
+        fragments: FragmentStore,
+        comparison: ServerComparison,
+    ) -> None:
         """Begins behind what is executed at the server; `run` does the work."""
         self._database = server.database
         self._standing = server.standing
         self._runtime = runtime
         self._fragments = fragments
+        self._comparison = comparison
+        self._compared_position = -1
         self._order = CommitOrder(server.version)
         self._backends: dict[Local, Backend] = {}
         self._received: deque[_Received] = deque()
@@ -165,14 +174,20 @@ class ServerApplier:
             gtid = Gtid(source, number) if source else None
             is_large = is_reference(payload)
             self._received.append(_Received(version, position, gtid, payload if is_large else b""))
+            if position == self._compared_position:
+                self._order.take_after(version, position)
             if gtid and version > self._done_version:
                 parts = Pieces(self._fragments, payload) if is_large else [payload]
                 waiting.append(Entry(version, gtid, parts, position, changes_bytes(payload)))
         self._order.received(waiting)
         self._news.set()
 
-    def end_group_after(self, position: int) -> None:
-        """Does nothing: no digests are taken here."""
+    def take_rows_at(self, position: int) -> None:
+        """Has the rows taken for the comparison at `position`, which comes with the next entries:
+        behind all that is before it, before all that is behind it.
+        """
+        self._compared_position = position
+        self._comparison.expect()
 
     def start(self) -> None:
         """Begins to serve the server's backends."""
@@ -405,8 +420,10 @@ class ServerApplier:
                 if isinstance(step, Grant):
                     self._answer(step)
                     self._granted.set()
-                else:
+                elif isinstance(step, Execute):
                     await self._execute(step)
+                else:
+                    await self._take_rows(step)
             self._note_visible(self._done_version)  # View changes have no turn.
 
     def _answer(self, grant: Grant) -> None:
@@ -426,6 +443,7 @@ class ServerApplier:
         for entries in in_turns(step.entries):
             if change := change_of(entries[0]):
                 await self._until_settled()
+                self._comparison.schema_changes()
                 await self._database.change_schema(change, entries[0], self._make_way)
             else:
                 batch = await decoded(entries)
@@ -434,6 +452,13 @@ class ServerApplier:
             self._note_visible(entries[-1].version)
         self._executing = None
         self._totals.committed += len(step.entries)
+
+    async def _take_rows(self, step: Take) -> None:
+        """Takes the rows that are to be compared, with nobody after them in the snapshot."""
+        after = step.after.transaction_id if step.after else None
+        while not await self._comparison.take(step, after):
+            await self._until_settled()
+            after = None
 
     def _note_tables(self, version: int, names: Iterable[str]) -> None:
         """Notes the newest version with rows of tables. TRUNCATE removes rows at its server that
@@ -583,6 +608,7 @@ class ServerApplier:
     async def _fold(self) -> None:
         while True:
             await asyncio.sleep(FOLD_SECONDS)
+            await self._comparison.settle()
             # A granted transaction is known by its row until its end is found.
             first = self._order.granted[0].entry if self._order.granted else None
             await self._database.fold(first.version if first else self._done_version)

@@ -28,19 +28,7 @@ from ..runtime.snapshots import Snapshots
 from ..settings.member import MemberConfig
 from .server import Server
 from .server_applier import ServerApplier
-
-
-class NoComparison:
-    """The place of `RowComparison`: no digests of the server's rows are taken here."""
-
-    def expect(self, position: int) -> None:
-        """Takes no part."""
-
-    def committed(self, position: int) -> None:
-        """Takes no rows."""
-
-    def forget(self, *, is_settled: bool) -> None:
-        """Has none."""
+from .server_rows import ServerComparison
 
 
 class ServerParts:
@@ -74,13 +62,14 @@ class ServerParts:
             lease_ms=config.snapshot_lease_ms,
             snapshots_max=config.snapshots_max,
         )
-        self.comparison = NoComparison()
+        self.comparison = ServerComparison(server.database, runtime)
+        opened.callback(self.comparison.stop)
         self.flusher = DurabilityFlusher(
             store, runtime.on_durable, runtime.give_up, period_ms=FLUSH_PERIOD_MS
         )
         opened.callback(self.flusher.stop, STOP_SECONDS)
         opened.callback(unless_full, runtime.save)
-        self.applier = self.target = ServerApplier(server, runtime, self.fragments)
+        self.applier = self.target = ServerApplier(server, runtime, self.fragments, self.comparison)
         opened.callback(self.applier.stop)
         wait = CommitWait(config.binlog_commit_wait_count, config.binlog_commit_wait_usec)
         self.appender = Appender(wait, self.applier.append, runtime.give_up)
@@ -94,6 +83,10 @@ class ServerParts:
     def append(self, entries: Sequence[RelayEntry]) -> None:
         """Passes entries to the applier."""
         self.applier.append(entries)
+
+    def expect_comparison(self, position: int) -> None:
+        """Has the rows taken at `position`, of which the applier has had nothing."""
+        self.applier.take_rows_at(position)
 
     def check_readable(self, _member: str) -> None:
         """Raises RowsAtServer: clients read by SQL, which knows the types of what they read."""

@@ -2,8 +2,7 @@
 
 The rule it keeps: only the first one that the server lacks is left out, by somebody who says why.
 It counts as executed there, the rows that it would have left are kept in `groupcert.skipped`, and
-the server differs from the others, as its status says, until `groupcert postgresql verify` finds
-that it does not.
+the server differs from the others, as its status says, until a comparison finds that it does not.
 """
 
 from typing import NamedTuple

@@ -54,15 +54,9 @@ class Applies(Protocol):
     def recover(self, groups: Iterable[Sequence[RelayEntry]], /) -> object:
         """Takes the entries that an earlier run has stored."""
 
-    def end_group_after(self, position: int, /) -> None:
-        """Lets no group commit reach beyond a position."""
-
 
 class Compares(Protocol):
     """A comparison of rows, as a driver uses it."""
-
-    def expect(self, position: int, /) -> None:
-        """Takes part in the comparison at `position`, once all before it is committed."""
 
     def committed(self, position: int, /) -> None:
         """Takes the rows if this is where they are compared."""
@@ -96,6 +90,9 @@ class Parts(Protocol):
 
     def append(self, entries: Sequence[RelayEntry], /) -> None:
         """Passes entries to the applier."""
+
+    def expect_comparison(self, position: int, /) -> None:
+        """Has the rows taken at `position`, where nothing after it is visible."""
 
     def check_readable(self, member: str, /) -> None:
         """Raises NotServing or RowsAtServer if `member` has no rows to be read."""
@@ -352,8 +349,7 @@ class Driver(ABC):
         position = self.member.comparisons.position
         if position > max(self._compared_position, self.committed_position):
             self._compared_position = position
-            self._parts.applier.end_group_after(position)
-            self._parts.comparison.expect(position)
+            self._parts.expect_comparison(position)
 
     def _compare(self) -> None:
         """Begins a comparison of rows if one is due, and lets go of the last one's."""

@@ -177,6 +177,11 @@ class OpenParts(StoredParts):
         """Passes entries to the applier, or only those before them, as `CommitWait` allows."""
         self.appender.add(entries)
 
+    def expect_comparison(self, position: int) -> None:
+        """Has the rows taken at `position`, behind which no group commit reaches."""
+        self.applier.end_group_after(position)
+        self.comparison.expect(position)
+
     def flush_up_to(self, version: int) -> None:
         """Has the store flushed once `version` is visible."""
         self.flusher.request(version)

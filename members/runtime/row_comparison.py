@@ -7,14 +7,13 @@ members digest the same rows, whatever they apply meanwhile.
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from xxhash import xxh3_64_intdigest
 
-from ...applier.targets.rocksdb import RowsSnapshot
 from ..core.log_records import RANGE_BYTES, RANGES, RowDigests
 from ..errors.membership import NotComparable
 
@@ -32,6 +31,18 @@ PAGE_ROWS, PAGE_KEY_BYTES, PAGE_SCANNED = 1_000, 512 << 10, 50_000
 _RANGE_SHIFT, _DIGEST_MASK = 56, (1 << 64) - 1
 
 
+class Rows(Protocol):
+    """Rows as they were at a position, whatever is committed later; for one thread."""
+
+    def scan(self, start: bytes = b"", /) -> Iterator[tuple[bytes, bytes]]:
+        """Yields keys and values from the key `start` on, or from behind a key: that with a zero
+        byte. The order of keys is always the same.
+        """
+
+    def close(self) -> None:
+        """Lets go of them."""
+
+
 class ComparedRow(NamedTuple):
     """A row of a comparison, without its value."""
 
@@ -46,7 +57,7 @@ def key_hash(key: bytes) -> int:
     return xxh3_64_intdigest(key)
 
 
-def digest_in_steps(position: int, rows: RowsSnapshot) -> Generator[int, None, RowDigests]:
+def digest_in_steps(position: int, rows: Rows) -> Generator[int, None, RowDigests]:
     """Returns the digests of all rows; yields after some of them how many bytes it has read."""
     sums, count, read_bytes = [0] * RANGES, 0, 0
     for key, value in rows.scan():
@@ -66,7 +77,7 @@ class RowComparison:
 
     def __init__(
         self,
-        open_rows: Callable[[], RowsSnapshot],
+        open_rows: Callable[[], Rows],
         bytes_per_second: Callable[[], int],
         on_digested: Callable[[RowDigests], None],
         on_error: Callable[[Exception], None],
@@ -85,7 +96,7 @@ class RowComparison:
         self._thread = ThreadPoolExecutor(1, "comparison")
         self._expected = -1
         self._position = 0
-        self._rows: RowsSnapshot | None = None
+        self._rows: Rows | None = None
         self._kept_until = 0.0
 
     def expect(self, position: int) -> None:
@@ -124,28 +135,31 @@ class RowComparison:
         self._is_stopped = True
         self._woken.set()
         self._thread.shutdown(cancel_futures=True)
-        self._rows = None
+        self._drop()
 
     def _submit(self, act: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # It was stopped.
             self._thread.submit(act, *arguments)
 
     def _drop(self) -> None:
-        self._rows = None
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
 
-    def _digest(self, position: int, rows: RowsSnapshot) -> None:
+    def _digest(self, position: int, rows: Rows) -> None:
+        self._drop()
         self._rows, self._kept_until = rows, time.monotonic() + KEPT_SECONDS
         try:
             digests = self._digests(position, rows)
         except Exception as error:
-            self._rows = None
+            self._drop()
             self._on_error(error)
             return
         self._kept_until = time.monotonic() + KEPT_SECONDS
         if digests is not None:
             self._on_digested(digests)
 
-    def _digests(self, position: int, rows: RowsSnapshot) -> RowDigests | None:
+    def _digests(self, position: int, rows: Rows) -> RowDigests | None:
         """Returns the digests of all rows; None if it was stopped, or another comparison began."""
         self._woken.clear()
         steps = digest_in_steps(position, rows)

@@ -141,8 +141,8 @@ class PostgresqlGroup:
 
 
 @contextmanager
-def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
-    """Starts three servers and three members; all take commits."""
+def postgresql_group(folder: Path, **settings: object) -> Iterator[PostgresqlGroup]:
+    """Starts three servers and three members, with settings beside `SETTINGS`; all take commits."""
     with ExitStack() as stack:
         (folder / "group").mkdir()
         primaries, attachments = [], []
@@ -153,7 +153,9 @@ def postgresql_group(folder: Path) -> Iterator[PostgresqlGroup]:
             attachments.append(primary.attach(SCHEMA, numbering=numbering))
             primaries.append(primary)
         metrics = {each.name: {"metrics_address": each.metrics_address} for each in primaries}
-        group = group_at(primaries, folder / "group", settings=SETTINGS, own_settings=metrics)
+        group = group_at(
+            primaries, folder / "group", settings={**SETTINGS, **settings}, own_settings=metrics
+        )
         stack.enter_context(group)
         for primary in primaries:
             wait_for("the member serves it", primary.takes_commits)

@@ -9,6 +9,7 @@ rows are as they were.
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
@@ -16,10 +17,12 @@ import pytest
 from psycopg import sql
 
 from groupcert.certifier.gtid import Gtid
+from groupcert.members.errors.membership import NotComparable
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.database import Database
 from groupcert.members.postgresql.ddl import change_for, try_at
+from groupcert.members.postgresql.server_rows import ServerRows
 from groupcert.members.postgresql.statements import batch_of
 from groupcert.members.wire.row_changes import encode_changes
 from tests import servers
@@ -38,6 +41,7 @@ CREATE DOMAIN mine.number AS int CHECK (mine.seen(VALUE) IS NOT NULL);
 CREATE TABLE mine.checked (id int PRIMARY KEY, value int CHECK (mine.seen(value) IS NOT NULL));
 CREATE TABLE mine.indexed (id int PRIMARY KEY, value int);
 CREATE INDEX ON mine.indexed (mine.seen(value));
+CREATE INDEX ON mine.indexed ((value + mine.seen(1)));
 CREATE TABLE mine.generated (id int PRIMARY KEY, value int,
     twice int GENERATED ALWAYS AS (mine.seen(value) * 2) STORED);
 CREATE TABLE mine.typed (id int PRIMARY KEY, value mine.number);
@@ -133,6 +137,23 @@ def entry(version: int, table: str) -> Entry:
     return Entry(version, Gtid("s", version), [encode_changes(keys, values)])
 
 
+def compare(dsn: str, version: int) -> None:
+    """Reads all rows as a comparison does; PostgreSQL asks an index of a constant to plan that."""
+
+    async def opened() -> ServerRows:
+        database = await Database(dsn).open()
+        try:
+            rows = ServerRows(await database.open_reader())
+            rows.begin(version, None, database.attached)
+            return rows
+        finally:
+            await database.close()
+
+    with closing(asyncio.run(opened())) as rows, suppress(NotComparable):
+        for table in TABLES:
+            [*rows.scan(f"mine.{table}".encode())]
+
+
 def execute(dsn: str, entries: Sequence[Entry]) -> None:
     """Executes transactions, one after the other, in the same sessions."""
 
@@ -179,6 +200,7 @@ def test_code_of_an_owner_has_no_rights_but_the_owners(dsn: str, way: str) -> No
         ).fetchall()
     versions = range(first + 1, first + 1 + 8 * len(TABLES))
     execute(dsn, [entry(version, TABLES[version % len(TABLES)]) for version in versions])
+    compare(dsn, versions[-1])
     assert rights(dsn)[:3] == before[:3]
     with psycopg.connect(dsn) as session:
         found = session.execute("SELECT version, source FROM groupcert.executed").fetchall()

@@ -105,6 +105,11 @@ class SimulatedParts(StoredParts):
         """Passes entries to the applier."""
         self.applier.append(entries)
 
+    def expect_comparison(self, position: int) -> None:
+        """See `OpenParts`."""
+        self.applier.end_group_after(position)
+        self.comparison.expect(position)
+
     def flush_up_to(self, version: int) -> None:
         """The cluster flushes when it wants to."""
 

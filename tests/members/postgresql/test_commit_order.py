@@ -8,6 +8,7 @@ from groupcert.members.postgresql.commit_order import (
     Execute,
     Grant,
     Local,
+    Take,
 )
 
 SOURCE = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -89,3 +90,34 @@ def test_a_batch_has_a_limit() -> None:
     first, second = order.next_step(), order.next_step()
     assert isinstance(first, Execute) and len(first.entries) == BATCH_TRANSACTIONS_MAX
     assert second == Execute([entry(BATCH_TRANSACTIONS_MAX + 1)], None)
+
+
+def test_rows_are_taken_between_the_versions_around_them() -> None:
+    order = order_of(0, 1, 2, 3, 4)
+    one, other = local("one"), local("other")
+    order.decided(one, 2)
+    order.decided(other, 4)
+    order.take_after(2, 77)
+    assert [order.next_step(), order.next_step()] == [Execute([entry(1)], None), Grant(one, None)]
+    assert order.next_step() == Take(2, 77, one)
+    order.take_after(3, 78)
+    order.take_after(3, 79)
+    assert order.next_step() == Execute([entry(3)], one)
+    assert [order.next_step(), order.next_step()] == [Take(3, 79, one), Grant(other, one)]
+    order.committed(one)
+    order.committed(other)
+    order.take_after(4, 80)
+    assert [order.next_step(), order.next_step()] == [Take(4, 80, None), None]
+
+
+def test_entries_behind_the_rows_that_are_taken_are_not_executed_with_those_before() -> None:
+    order = order_of(0, *range(1, 10))
+    order.take_after(5, 77)
+    before, taken, after = (order.next_step() for _ in range(3))
+    assert isinstance(before, Execute) and [each.version for each in before.entries] == [
+        *range(1, 6)
+    ]
+    assert taken == Take(5, 77, None)
+    assert isinstance(after, Execute) and [each.version for each in after.entries] == [
+        *range(6, 10)
+    ]
