@@ -188,14 +188,14 @@ def why_none(
     failures: Mapping[str, str],
     server_version: int | None = None,
 ) -> str:
-    """Returns the reasons why no member is left to give a copy."""
+    """Returns the reasons why `choose_donor` finds no member that can give a copy."""
     causes = [f"{address}: {cause}" for address, cause in failures.items()]
     for each in sorted(set(candidates)):
         if each.address in failures or each.name == asker:
             continue
         is_online = each.state == "ONLINE"
-        if why := each.why_unfit(server_version) if is_online else f"is {each.state}":
-            causes.append(f"{each.name} at {each.address} {why}")
+        why = each.why_unfit(server_version) if is_online else f"is {each.state}"
+        causes.append(f"{each.name} at {each.address} {why}")
     return "; ".join(causes) or "there is nobody else"
 
 
