@@ -62,20 +62,12 @@ OPERATIONS = (
     "rows",
 )
 """The operations for which a table has functions."""
-_PLAIN_TYPES = frozenset(
-    (
-        "smallint",
-        "integer",
-        "bigint",
-        "numeric",
-        "boolean",
-        "text",
-        "character varying",
-        "character",
-        "name",
-        "uuid",
-    )
-)
+_PLAIN_TYPES = KEY_TYPES - {
+    "bytea",
+    "date",
+    "timestamp without time zone",
+    "timestamp with time zone",
+}
 """Types whose texts depend on no setting."""
 _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
