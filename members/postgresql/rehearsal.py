@@ -152,7 +152,7 @@ def _texts(
         sql.SQL("t.{0} = r.{0}").format(sql.Identifier(of)) for of in table.key
     )
     query = sql.SQL(
-        "SELECT format('%s', t) FROM {} t JOIN json_to_recordset({}) AS r({}) ON {} ORDER BY 1"
+        "SELECT format('%s', t.*) FROM {} t JOIN json_to_recordset({}) AS r({}) ON {} ORDER BY 1"
     ).format(name, sql.Literal(json.dumps(keys)), key, same)
     return [text for (text,) in connection.execute(query).fetchall()]
 

@@ -69,6 +69,9 @@ TAKEN = [
     "CREATE TABLE things (id int PRIMARY KEY, pairs pairs); INSERT INTO things VALUES"
     ' (1, \'[5:6]={"(1,\\"{a,b}\\")",NULL}\')',
     'CREATE TABLE things ("a""b%s{}" int PRIMARY KEY, "new" int, "old" text, r int, t int)',
+    "CREATE TABLE things (t int, r int, noted int, keys int, found text, written text, notes text,"
+    " PRIMARY KEY (t, r, noted, keys), UNIQUE (notes, found));"
+    "INSERT INTO things VALUES (1, 2, 3, 4, 'a', 'b', 'c')",
     "CREATE TABLE things (a int GENERATED ALWAYS AS IDENTITY, id int PRIMARY KEY, b text UNIQUE)",
     "CREATE TABLE things (id int, k int GENERATED ALWAYS AS (id * 2) STORED PRIMARY KEY)",
     "CREATE TABLE things (x int, id int, PRIMARY KEY (id) DEFERRABLE, UNIQUE (x) DEFERRABLE);"
