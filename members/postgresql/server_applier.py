@@ -686,7 +686,9 @@ class ServerApplier:
             elif takes_anything(member):
                 await standing.leave(str(why_not(member, ordered="nothing")))
             else:
-                why = f"its member is {member.state.name}: {member.reason}"
+                is_online = member.state is MemberState.ONLINE
+                state = f"{member.state.name}: {member.reason}"
+                why = f"its member is {'about to leave its group' if is_online else state}"
                 is_new = member.state is MemberState.RECOVERING
                 await standing.leave(why, keeps_reason=is_new)
             with suppress(OSError):  # Of a full disk.

@@ -609,9 +609,9 @@ def test_a_server_out_of_its_group_is_read_only_and_comes_back_by_itself(
     before.execute("SET lock_timeout TO 0; COMMIT")
     settings = _description(first.dsn)
     assert group_verb("leave", first)
-    wait_for(
-        "it is read-only", lambda: first.query("SHOW default_transaction_read_only")[0] == ("on",)
-    )
+    reason = "SELECT out_of_group FROM groupcert.settings WHERE out_of_group LIKE '%LEFT%'"
+    wait_for("it is read-only", lambda: first.query(reason))
+    assert first.query(READ_ONLY) == [("on",)]
     meanwhile = stack.enter_context(closing(first.connect()))
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         meanwhile.execute("UPDATE accounts SET balance = 0 WHERE id = 27")
