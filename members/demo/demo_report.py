@@ -96,7 +96,7 @@ def finish(
         for shown in (_checks(summary, answer), *answer.story):
             out.print(shown)
     if not summary.findings:
-        shutil.rmtree(folder)
+        _remove(folder)
         return 0
     for finding in summary.findings:
         console.print(Text(finding, "red"))
@@ -126,7 +126,7 @@ def demo_folder() -> Iterator[Path]:
     try:
         yield folder
     except (KeyboardInterrupt, InvalidRequest, ServerMissing):
-        shutil.rmtree(folder)
+        _remove(folder)
         raise
 
 
@@ -154,3 +154,13 @@ class LiveTable:
             table.add_row(*row)
         title = Text(f"{elapsed:4.1f} s   {commits:,} commits   {rate:,.0f}/s")
         self.live.update(Group(title, table))
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder, in which a server that ends may remove files, too."""
+
+    def check(_function: object, _path: str, found: tuple[object, BaseException, object]) -> None:
+        if not isinstance(found[1], FileNotFoundError):
+            raise found[1]
+
+    shutil.rmtree(folder, onerror=check)

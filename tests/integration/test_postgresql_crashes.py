@@ -159,7 +159,9 @@ def test_a_server_that_was_put_back_behind_its_members_state_says_what_to_do(
         with GroupAtServers([primary], tmp_path / "group", settings=settings) as group:
             for number in range(3):
                 primary.query(f"INSERT INTO t VALUES ({number})")
-            wait_for("it is on disk", lambda: group.status("m1").observer.durable_version == 3)
+            wait_for(
+                "nothing is kept", lambda: group.status("m1").observer.relay_first_version == 4
+            )
             assert primary.member.stop() == 0
             with psycopg.connect(primary.dsn) as session:
                 session.read_only = False

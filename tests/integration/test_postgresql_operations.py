@@ -256,16 +256,24 @@ def test_a_server_with_a_wrong_gtid_set_is_read_only_and_says_why(
     servers3.settle()
     last.member.kill()
     ((before,),) = last.query("SELECT gtid_set FROM groupcert.executed_set")
-    last.query(f"UPDATE groupcert.executed_set SET gtid_set = '{gtid_set}'")
+    note = "UPDATE groupcert.executed_set SET gtid_set = %s"
+    with psycopg.connect(last.dsn) as session:
+        session.read_only = False  # Its server knows that the member has died.
+        session.execute(note, (gtid_set,))
     last.member.start()
     query = "SELECT coalesce(out_of_group, '') FROM groupcert.settings"
     wait_for("it says why", lambda: problem in last.query(query)[0][0])
     last.member.kill()
     with psycopg.connect(last.dsn) as session:
         session.read_only = False
-        session.execute("UPDATE groupcert.executed_set SET gtid_set = %s", (before,))
+        session.execute(note, (before,))
     last.member.start()
-    if "fenced" in last.member.log.read_text():
-        wait_for("it answers", lambda: group_verb("rejoin", last, "--unfence"))
-    wait_for("it takes commits", last.takes_commits)
+
+    def serves() -> bool:
+        if not last.takes_commits():
+            group_verb("rejoin", last, "--unfence")  # It may be fenced, and may not answer yet.
+            return False
+        return True
+
+    wait_for("it takes commits", serves)
     assert servers3.settle()
