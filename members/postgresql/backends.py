@@ -1,9 +1,18 @@
 """The socket on which backends ask: one connection a session of the server, as long as that lives.
 
-A frame is four bytes of length, most significant first, and JSON. A connection begins with the
-frames of handshake.py. The others are transactions at their COMMIT: frames of rows, as many as it
-takes, of which the last one says of which transaction. It gets answers: it may commit, perhaps
-after another one, or why it must not. `groupcert postgresql status` asks here, too.
+A frame is four bytes of length, most significant first, and a body. A connection begins with the
+frames of handshake.py, which are JSON. The others are transactions at their COMMIT: lines of text
+with zero bytes between them, which no text of PostgreSQL has. The first line tells what a frame is:
+
+    7340 5121 4711  the last one of a transaction: its id, its backend's process, and the version of
+                    its snapshot
+    >               one before that
+    ~               one of which the last value goes on in the next
+
+The others are those of `changes T` (functions.py), and `T` with the name of a table of which all
+rows were removed. The answer is a line: version, source, number and position of the transaction,
+which may commit, and the id of another one that has to be before it, or nothing; or it is JSON, and
+says why the transaction must not. `groupcert postgresql status` asks here, too, by JSON.
 """
 
 import asyncio
@@ -18,6 +27,7 @@ from .handshake import (
     MEMBER,
     Nonces,
     framed,
+    framed_bytes,
     is_proof,
     new_nonce,
     peer_uid,
@@ -28,6 +38,8 @@ from .rows import ChangedRows
 FRAME_BYTES_MAX = 4 << 20
 """Bytes of a frame: a backend divides rows into frames of some 128 thousand characters."""
 HELLO_BYTES_MAX = 1_024
+MORE, CONTINUED = b">", b"~"
+"""First lines of frames; triggers.sql has them, too."""
 TOO_LARGE = "the transaction is too large for the group"
 BACKLOG = 1_024
 
@@ -47,8 +59,6 @@ class Request(NamedTuple):
     transaction_id: str
     pid: int
     version: int
-    truncated: list[str]
-    """Tables of which all rows were removed, those too that the snapshot does not see."""
     changes: ChangedRows
 
 
@@ -89,7 +99,7 @@ class Backend(asyncio.Protocol):
                 return
             if len(self._received) < 4 + size:
                 return
-            frame = json.loads(self._received[4 : 4 + size])
+            frame = bytes(self._received[4 : 4 + size])
             del self._received[: 4 + size]
             self._take(frame)
 
@@ -100,35 +110,35 @@ class Backend(asyncio.Protocol):
 
     def refuse(self, refusal: Refusal) -> None:
         """Has the transaction fail."""
-        self._send({"error": list(refusal)})
+        self._send(framed({"error": list(refusal)}))
 
     def grant(self, entry: Entry, after: str | None) -> None:
         """Lets the transaction commit as an entry, once transaction `after` has."""
         source, number = entry.gtid
-        place = {"version": entry.version, "position": entry.position}
-        self._send({**place, "source": source, "number": number, "after": after})
+        place = f"{entry.version} {source} {number} {entry.position} {after or ''}"
+        self._send(framed_bytes(place.encode()))
 
     def close(self) -> None:
         """Hangs up: a transaction that waits fails, its outcome unknown."""
         self._transport.close()
 
-    def _take(self, frame: Any) -> None:
+    def _take(self, frame: bytes) -> None:
         if not self._is_known:
-            self._introduce(frame)
+            self._introduce(json.loads(frame))
             return
-        if "status" in frame:
-            self._send(self._server.describe())
+        if frame.startswith(b"{"):
+            self._send(framed(self._server.describe()))
             return
-        rows, items, continued = (frame.pop(field) for field in ("rows", "items", "continued"))
-        self._changes.add(rows, items, continued=continued)
-        # Only the last frame of a transaction says which one it is.
-        if not frame:
+        head, *lines = frame.split(b"\0")
+        self._changes.add(lines, continued=head == CONTINUED)
+        if head in (MORE, CONTINUED):
             return
         changes, self._changes = self._changes, ChangedRows()
         if changes.problem:
             self.refuse(Refusal("54000", TOO_LARGE, changes.problem, "Divide it."))
-        else:
-            self._server.start(self, Request(**frame, changes=changes))
+            return
+        transaction_id, pid, version = head.decode().split(" ")
+        self._server.start(self, Request(transaction_id, int(pid), int(version), changes))
 
     def _introduce(self, frame: Any) -> None:
         """Proves that it is the member, then takes the proof of who asks."""
@@ -136,15 +146,15 @@ class Backend(asyncio.Protocol):
         if self._nonces is None:
             self._nonces = Nonces(str(frame["nonce"]), new_nonce())
             proof = proof_of(token, MEMBER, self._nonces)
-            self._send({"nonce": self._nonces.member, "proof": proof})
+            self._send(framed({"nonce": self._nonces.member, "proof": proof}))
             return
         self._is_known = is_proof(frame["proof"], token, ASKER, self._nonces)
         if not self._is_known:
             self.close()
 
-    def _send(self, message: object) -> None:
+    def _send(self, frame: bytes) -> None:
         if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.
-            self._transport.write(framed(message))
+            self._transport.write(frame)
 
 
 class BackendServer:

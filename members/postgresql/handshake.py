@@ -49,8 +49,8 @@ def peer_uid(connected: socket.socket) -> int:
     return int(uid)
 
 
-def ask(connected: socket.socket, answers: BinaryIO, token: str, question: object) -> object:
-    """Asks a member one thing, and returns its answer, once both sides have proved themselves.
+def ask(connected: socket.socket, answers: BinaryIO, token: str, question: bytes) -> object:
+    """Sends a member one frame, and returns its answer, once both sides have proved themselves.
 
     Raises:
         OSError: It has hung up, or cannot prove that it is the member.
@@ -62,13 +62,17 @@ def ask(connected: socket.socket, answers: BinaryIO, token: str, question: objec
     nonces = Nonces(nonce, str(answer.get("nonce")))
     if not is_proof(answer.get("proof"), token, MEMBER, nonces):
         raise PermissionError("who listens there cannot prove that it is the member")
-    connected.sendall(framed({"proof": proof_of(token, ASKER, nonces)}) + framed(question))
+    connected.sendall(framed({"proof": proof_of(token, ASKER, nonces)}) + question)
     return _read(answers)
 
 
 def framed(message: object) -> bytes:
-    """Returns a message as it is sent: its length, most significant byte first, and JSON."""
-    body = json.dumps(message).encode()
+    """Returns the frame of a message in JSON."""
+    return framed_bytes(json.dumps(message).encode())
+
+
+def framed_bytes(body: bytes) -> bytes:
+    """Returns a frame: the length of its body, most significant byte first, and the body."""
     return struct.pack(">I", len(body)) + body
 
 

@@ -12,6 +12,7 @@ other servers map these columns (`groupcert replica --mapping`), but for divided
 embedded store of each member holds the rows as they are.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
@@ -24,6 +25,7 @@ from .tables import Table
 VALUE_BYTES = 16 << 20
 """Bytes of a value, with those of one frame at most, from which on it goes on in another row."""
 _CONTINUES = b"\x00"
+_ITEM, _TRUNCATED, _DELETED = b"!", b"T", b"-"
 TRANSACTION_BYTES_MAX = 1 << 30
 """Bytes of a transaction's rows: no group's `transaction_bytes_max` is larger."""
 
@@ -43,35 +45,41 @@ class ChangedRows:
         self.tables: set[str] = set()
         self.problem = ""
         """Over which limit they are."""
-        self._names: dict[int, str] = {}
+        self.truncated: list[str] = []
+        """Tables of which all rows were removed, those too that the snapshot does not see."""
+        self._names: dict[int, bytes] = {}
         self._continued_bytes = 0
         """Of a value that goes on, in the row of the group that has it now."""
         self._suffix = b""
         """Of that row's key."""
 
-    def add(
-        self, rows: Iterable[tuple[str, str | None]], items: Iterable[str], *, continued: bool
-    ) -> None:
-        """Adds what a frame has: keys with values, None for what is deleted, and the texts of
-        items. `continued`: the last value goes on in the next frame. What is over a limit is not
-        kept.
+    def add(self, lines: Iterable[bytes], *, continued: bool) -> None:
+        """Adds the lines of a frame (see `backends.py`). `continued`: the last value goes on in the
+        next frame. What is over a limit is not kept.
         """
         if self.problem:
             return
         changes = Changes(continued=continued)
-        for name, value in rows:
+        for line in lines:
+            kind, text = line[:1], line[1:]
+            if kind == _ITEM:
+                self.items.append(item_from_text(text.decode()))
+                self._names[self.items[-1]] = text
+                continue
+            if kind == _TRUNCATED:
+                self.truncated.append(text.decode())
+                continue
+            path, _, value = text.partition(b"\n")
+            name = path[1:-1] if b"\\" not in path else json.loads(path).encode()
             # Only the first row of a frame goes on with a value of the frame before.
-            key, self._suffix = name.encode() + self._suffix, b""
+            key, self._suffix = name + self._suffix, b""
             self._names[store_key_item(key)] = name
             self.tables.add(table_name(key))
-            if value is None:
+            if kind == _DELETED:
                 changes.delete_keys.append(key)
             else:
                 changes.put_keys.append(key)
-                changes.put_values.append(value.encode())
-        for text in items:
-            self.items.append(item_from_text(text))
-            self._names[self.items[-1]] = text
+                changes.put_values.append(value)
         if continued:
             self._go_on(changes)
         self.parts.append(changes.SerializeToString())
@@ -96,7 +104,8 @@ class ChangedRows:
 
     def name_of(self, item: int) -> str:
         """Returns a row or a key in words."""
-        return self._names.get(item, f"item {item:016x}")
+        name = self._names.get(item)
+        return name.decode() if name is not None else f"item {item:016x}"
 
 
 def rows_in(parts: Iterable[bytes]) -> Iterator[tuple[bytes, bytes | None]]:

@@ -358,7 +358,8 @@ class ServerApplier:
         if not backend.is_checked and not await self._is_of_this_server(backend):
             self._refuse(backend, out_of_group("it has crashed, or ended its member's sessions"))
             return
-        if late := [name for name in request.truncated if self._newest[name] > request.version]:
+        truncated = request.changes.truncated
+        if late := [name for name in truncated if self._newest[name] > request.version]:
             self._refuse(backend, truncated_too_late(late[0], self._newest[late[0]]))
             return
         changes = request.changes

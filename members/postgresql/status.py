@@ -24,7 +24,7 @@ from .attachment import (
     unsuitable,
 )
 from .backend_socket import short
-from .handshake import ask
+from .handshake import ask, framed
 
 TIMEOUT_SECONDS = 5.0
 SQLSTATES = ("40001", "08007", "25006", "0A000", "54000")
@@ -63,7 +63,7 @@ def ask_member(dsn: str) -> PostgresqlStatus:
             with short(Path(path)) as address:
                 asking.connect(address)
             with asking.makefile("rb") as answers:
-                answer: Any = ask(asking, answers, token, {"status": True})
+                answer: Any = ask(asking, answers, token, framed({"status": True}))
             return ParseDict(answer, PostgresqlStatus(), ignore_unknown_fields=True)
     except (OSError, ValueError) as error:
         state = f"without a member at {path} ({reason or error})"

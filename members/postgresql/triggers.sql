@@ -104,7 +104,6 @@ def prepare():
     import re
     import socket
     import struct
-    from itertools import chain
 
     PART = 131_072  # Characters of rows in a frame, but for the last row's key.
     UNKNOWN = "08007", "it is not known whether the group has certified the transaction"
@@ -169,6 +168,7 @@ def prepare():
         ["bigint", "text", "bigint", "bigint", "xid8"],
     )
     WAIT = plpy.prepare("SELECT groupcert.wait_for_end($1) AS status", ["xid8"])
+    MORE, CONTINUED = ">", "~"  # What frames begin with, see backends.py.
     changes = {}  # The plans of tables' functions.
 
     class Noted:
@@ -284,19 +284,19 @@ def prepare():
                 return hmac.digest(token.encode(), body, "sha256").hex()
 
             nonce = os.urandom(16).hex()
-            self.send({"nonce": nonce})
+            self.send(json.dumps({"nonce": nonce}))
             try:
-                answer = self.receive()
+                answer = json.loads(self.receive())
                 proof = str(answer["proof"]).encode()
                 is_member = hmac.compare_digest(proof, proof_of("member").encode())
             except (ValueError, LookupError, TypeError):
                 is_member = False
             if not is_member:
                 raise PermissionError(f"who listens at {path} cannot prove that it is the member")
-            self.send({"proof": proof_of("asker")})
+            self.send(json.dumps({"proof": proof_of("asker")}))
 
-        def send(self, message):
-            body = json.dumps(message, ensure_ascii=False).encode()
+        def send(self, text):
+            body = text.encode()
             data = memoryview(struct.pack(">I", len(body)) + body)
             while data:
                 try:
@@ -316,38 +316,31 @@ def prepare():
                     raise OSError("the member has ended")
                 received.extend(part)
             size = 4 + int.from_bytes(received[:4], "big")
-            answer = json.loads(received[4:size])
+            answer = received[4:size].decode()
             del received[:size]
             return answer
 
-        def send_request(self, found, request):
-            """Sends rows and items in frames of some PART characters, with the last one the
-            request.
-            """
-            rows, items, size = [], [], 0
-
-            def send_frame(request, continued=False):
-                self.send({"rows": rows, "items": items, "continued": continued, **request})
-                rows.clear()
-                items.clear()
-
-            for row in chain.from_iterable(found):
-                line = row["line"]
-                if line[0] == "!":
-                    items.append(line[1:])
-                else:
-                    path, _, value = line[1:].partition("\n")
-                    key, start = json.loads(path), 0
+        def send_request(self, lines, head):
+            """Sends lines in frames of some PART characters, the last one with the head."""
+            frame, size = [], 0
+            for line in lines:
+                if len(line) > PART and line[0] == "+":
+                    path, _, value = line.partition("\n")
+                    start = 0
                     while len(value) - start > PART:
-                        rows.append([key, value[start : start + PART]])
-                        send_frame({}, continued=True)
+                        part = value[start : start + PART]
+                        self.send("\0".join([CONTINUED, *frame, f"{path}\n{part}"]))
+                        frame.clear()
                         start += PART
-                    rows.append([key, value[start:] or None])
+                        size = 0
+                    line = f"{path}\n{value[start:]}"
+                frame.append(line)
                 size += len(line)
                 if size > PART:
-                    send_frame({})
+                    self.send("\0".join([MORE, *frame]))
+                    frame.clear()
                     size = 0
-            send_frame(request)
+            self.send("\0".join([head, *frame]))
 
         def close(self):
             GD.pop("groupcert_connection", None)
@@ -377,18 +370,18 @@ def prepare():
         """Returns what the functions of tables say of the rows as they are now, line by line, and
         which tables were truncated.
         """
-        truncated, tables = [], {}
+        lines, tables = [], {}
         for relation, *sides in notes:
             if relation.startswith("truncated "):
-                truncated.append(relation.removeprefix("truncated "))
+                lines.append(f"T{relation.removeprefix('truncated ')}")
                 continue
             for known, side in zip(tables.setdefault(relation, ([], [])), sides):
                 known.append(side)
-        found = []
         for relation, sides in tables.items():
             plan = changes.get(relation) or changes_plan(relation)
-            found.append(plan.execute([joined(side) for side in sides]))
-        return found, truncated
+            found = plan.execute([joined(side) for side in sides])
+            lines += [row["line"] for row in found]
+        return lines
 
     def ask(noted):
         """Hands the rows to the member; returns the connection, or why the transaction fails."""
@@ -410,22 +403,17 @@ def prepare():
             notes = [tuple(note.values()) for note in NOTES.execute()]
         connection = GD.get("groupcert_connection") or Connection()
         try:
-            found, truncated = changes_of(notes)
+            lines = changes_of(notes)
         except plpy.SPIError:
             plpy.execute("SELECT groupcert.close_cursors()")
             raise
-        request = {
-            "transaction_id": noted.id,
-            "pid": os.getpid(),
-            "version": state["version"],
-            "truncated": truncated,
-        }
+        head = f"{noted.id} {os.getpid()} {state['version']}"
         try:
-            connection.send_request(found, request)
+            connection.send_request(lines, head)
         except OSError:
             connection.close()
             connection = Connection()
-            connection.send_request(found, request)
+            connection.send_request(lines, head)
         return connection
 
     def unreachable(error):
@@ -445,11 +433,11 @@ def prepare():
         status = "not executed"
         while True:
             answer = connection.receive()
-            if "error" in answer:
-                return answer["error"]
-            after = answer["after"]
+            if answer[0] == "{":
+                return json.loads(answer)["error"]
+            *place, after = answer.split(" ")
+            after = after or None
             if status == "not executed":
-                place = [answer[name] for name in ("version", "source", "number", "position")]
                 status = EXECUTE.execute([*place, after])[0]["status"]
             elif after:
                 status = WAIT.execute([after])[0]["status"]

@@ -27,12 +27,12 @@ from groupcert.members.postgresql.handshake import (
     Nonces,
     ask,
     framed,
+    framed_bytes,
     proof_of,
 )
 
 TOKEN = "secret"
-ROWS = {"rows": [], "items": [], "continued": False}
-REQUEST = {"transaction_id": "1", "pid": 1, "version": 0, "truncated": [], **ROWS}
+STATUS, REQUEST = framed({"status": True}), framed_bytes(b"1 1 0")
 TURNS_MAX = 5
 """Of the event loop, by which a connection that waited to be accepted is served."""
 
@@ -49,10 +49,10 @@ def server_at(
     return BackendServer(BackendSocket(path, TOKEN, uid), serve or never, lost, describe)
 
 
-def question(client: socket.socket, token: str, message: object) -> object:
+def question(client: socket.socket, token: str, frame: bytes) -> object:
     """Asks a member one thing; its answer."""
     with client.makefile("rb") as answers:
-        return ask(client, answers, token, message)
+        return ask(client, answers, token, frame)
 
 
 async def never(_backend: Backend, _request: Request) -> None:
@@ -101,7 +101,7 @@ def test_who_proves_to_know_the_token_is_answered(tmp_path: Path) -> None:
                 with short(path) as address:
                     client.connect(address)
                 assert path.stat().st_mode & 0o777 == 0o600
-                return await asyncio.to_thread(question, client, TOKEN, {"status": True})
+                return await asyncio.to_thread(question, client, TOKEN, STATUS)
 
     assert uvloop.run(connect()) == {"version": 7}
     assert not path.exists()
@@ -114,7 +114,7 @@ def test_a_member_that_cannot_prove_itself_is_told_nothing(tmp_path: Path) -> No
         with socket.socket(socket.AF_UNIX) as client:
             async with server_at(path):
                 client.connect(str(path))
-                await asyncio.to_thread(question, client, "another", {"status": True})
+                await asyncio.to_thread(question, client, "another", STATUS)
 
     with pytest.raises(PermissionError, match="cannot prove"):
         uvloop.run(connect())
@@ -143,7 +143,7 @@ def intrude(client: socket.socket, is_sent_back: bool) -> bytes:
         proof = answer["proof"]
         if not is_sent_back:
             proof = proof_of("another", ASKER, Nonces("1", answer["nonce"]))
-        client.sendall(framed({"proof": proof}) + framed({"status": True}))
+        client.sendall(framed({"proof": proof}) + STATUS)
         return answers.read()
 
 
