@@ -1,18 +1,19 @@
 """The socket on which backends ask: one connection a session of the server, as long as that lives.
 
-A frame is four bytes of length, most significant first, and a body. A connection begins with the
-frames of handshake.py, which are JSON. The others are transactions at their COMMIT: lines of text
-with zero bytes between them, which no text of PostgreSQL has. The first line tells what a frame is:
+A connection begins with the frames of handshake.py. The others are transactions at their COMMIT:
+lines of text with zero bytes between them, which no text of PostgreSQL has. The first line tells
+what a frame is:
 
     7340 5121 4711  the last one of a transaction: its id, its backend's process, and the version of
                     its snapshot
     >               one before that
     ~               one of which the last value goes on in the next
+    status          none of a transaction: `groupcert postgresql status` asks, and gets JSON
 
 The others are those of `changes T` (functions.py), and `T` with the name of a table of which all
 rows were removed. The answer is a line: version, source, number and position of the transaction,
-which may commit, and the id of another one that has to be before it, or nothing; or it is JSON, and
-says why the transaction must not. `groupcert postgresql status` asks here, too, by JSON.
+which may commit, and the id of another one that has to be before it, or nothing. If it must not,
+the lines of the answer are those of a `Refusal`, the first with a "!" before it.
 """
 
 import asyncio
@@ -27,7 +28,6 @@ from .handshake import (
     MEMBER,
     Nonces,
     framed,
-    framed_bytes,
     is_proof,
     new_nonce,
     peer_uid,
@@ -38,7 +38,7 @@ from .rows import ChangedRows
 FRAME_BYTES_MAX = 4 << 20
 """Bytes of a frame: a backend divides rows into frames of some 128 thousand characters."""
 HELLO_BYTES_MAX = 1_024
-MORE, CONTINUED = b">", b"~"
+MORE, CONTINUED, STATUS = b">", b"~", b"status"
 """First lines of frames; triggers.sql has them, too."""
 TOO_LARGE = "the transaction is too large for the group"
 BACKLOG = 1_024
@@ -110,13 +110,12 @@ class Backend(asyncio.Protocol):
 
     def refuse(self, refusal: Refusal) -> None:
         """Has the transaction fail."""
-        self._send(framed({"error": list(refusal)}))
+        self._send("!" + "\0".join(refusal))
 
     def grant(self, entry: Entry, after: str | None) -> None:
         """Lets the transaction commit as an entry, once transaction `after` has."""
         source, number = entry.gtid
-        place = f"{entry.version} {source} {number} {entry.position} {after or ''}"
-        self._send(framed_bytes(place.encode()))
+        self._send(f"{entry.version} {source} {number} {entry.position} {after or ''}")
 
     def close(self) -> None:
         """Hangs up: a transaction that waits fails, its outcome unknown."""
@@ -124,12 +123,12 @@ class Backend(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> None:
         if not self._is_known:
-            self._introduce(json.loads(frame))
-            return
-        if frame.startswith(b"{"):
-            self._send(framed(self._server.describe()))
+            self._introduce(frame.decode())
             return
         head, *lines = frame.split(b"\0")
+        if head == STATUS:
+            self._send(json.dumps(self._server.describe()))
+            return
         self._changes.add(lines, continued=head == CONTINUED)
         if head in (MORE, CONTINUED):
             return
@@ -140,21 +139,20 @@ class Backend(asyncio.Protocol):
         transaction_id, pid, version = head.decode().split(" ")
         self._server.start(self, Request(transaction_id, int(pid), int(version), changes))
 
-    def _introduce(self, frame: Any) -> None:
+    def _introduce(self, text: str) -> None:
         """Proves that it is the member, then takes the proof of who asks."""
         token = self._server.socket.token
         if self._nonces is None:
-            self._nonces = Nonces(str(frame["nonce"]), new_nonce())
-            proof = proof_of(token, MEMBER, self._nonces)
-            self._send(framed({"nonce": self._nonces.member, "proof": proof}))
+            self._nonces = Nonces(text, new_nonce())
+            self._send(f"{self._nonces.member} {proof_of(token, MEMBER, self._nonces)}")
             return
-        self._is_known = is_proof(frame["proof"], token, ASKER, self._nonces)
+        self._is_known = is_proof(text, token, ASKER, self._nonces)
         if not self._is_known:
             self.close()
 
-    def _send(self, frame: bytes) -> None:
+    def _send(self, text: str) -> None:
         if not self._transport.is_closing():  # A backend that died meanwhile gets no answer.
-            self._transport.write(frame)
+            self._transport.write(framed(text))
 
 
 class BackendServer:

@@ -3,11 +3,12 @@
 
 Who asks sends a nonce. The member answers with one of its own and with a proof, the HMAC of
 both; who asks compares it, and sends a proof of its own. The labels of the two differ, so that none
-can be sent back. `open_connection` in triggers.sql asks in the same way.
+can be sent back. `Connection` in triggers.sql asks in the same way.
+
+A frame is four bytes of length, most significant first, and a body of text.
 """
 
 import hmac
-import json
 import secrets
 import socket
 import struct
@@ -34,12 +35,12 @@ def proof_of(token: str, side: str, nonces: Nonces) -> str:
     """Returns the proof of a side, MEMBER or ASKER, that it knows the token: an HMAC, in
     hexadecimal digits.
     """
-    return hmac.digest(token.encode(), json.dumps([side, *nonces]).encode(), "sha256").hex()
+    return hmac.digest(token.encode(), " ".join((side, *nonces)).encode(), "sha256").hex()
 
 
-def is_proof(given: object, token: str, side: str, nonces: Nonces) -> bool:
+def is_proof(given: str, token: str, side: str, nonces: Nonces) -> bool:
     """Returns whether a proof is that of the side."""
-    return hmac.compare_digest(str(given).encode(), proof_of(token, side, nonces).encode())
+    return hmac.compare_digest(given.encode(), proof_of(token, side, nonces).encode())
 
 
 def peer_uid(connected: socket.socket) -> int:
@@ -49,38 +50,31 @@ def peer_uid(connected: socket.socket) -> int:
     return int(uid)
 
 
-def ask(connected: socket.socket, answers: BinaryIO, token: str, question: bytes) -> object:
-    """Sends a member one frame, and returns its answer, once both sides have proved themselves.
+def ask(connected: socket.socket, answers: BinaryIO, token: str, question: str) -> str:
+    """Asks a member one thing, and returns its answer, once both sides have proved themselves.
 
     Raises:
         OSError: It has hung up, or cannot prove that it is the member.
-        ValueError: It sends what no member sends.
+        ValueError: It sends no text.
     """
     nonce = new_nonce()
-    connected.sendall(framed({"nonce": nonce}))
-    answer = _read(answers)
-    nonces = Nonces(nonce, str(answer.get("nonce")))
-    if not is_proof(answer.get("proof"), token, MEMBER, nonces):
+    connected.sendall(framed(nonce))
+    other, _, proof = _read(answers).partition(" ")
+    nonces = Nonces(nonce, other)
+    if not is_proof(proof, token, MEMBER, nonces):
         raise PermissionError("who listens there cannot prove that it is the member")
-    connected.sendall(framed({"proof": proof_of(token, ASKER, nonces)}) + question)
+    connected.sendall(framed(proof_of(token, ASKER, nonces)) + framed(question))
     return _read(answers)
 
 
-def framed(message: object) -> bytes:
-    """Returns the frame of a message in JSON."""
-    return framed_bytes(json.dumps(message).encode())
-
-
-def framed_bytes(body: bytes) -> bytes:
-    """Returns a frame: the length of its body, most significant byte first, and the body."""
+def framed(text: str) -> bytes:
+    """Returns a text as it is sent."""
+    body = text.encode()
     return struct.pack(">I", len(body)) + body
 
 
-def _read(answers: BinaryIO) -> dict[str, object]:
+def _read(answers: BinaryIO) -> str:
     body = answers.read(int.from_bytes(answers.read(4)))
     if not body:
         raise ConnectionError("the member has hung up")
-    answer = json.loads(body)
-    if not isinstance(answer, dict):
-        raise ValueError(f"{answer!r} is no answer of a member")
-    return answer
+    return body.decode()

@@ -9,9 +9,8 @@ import socket
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import Parse, ParseError
 
 from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
@@ -24,7 +23,8 @@ from .attachment import (
     unsuitable,
 )
 from .backend_socket import short
-from .handshake import ask, framed
+from .backends import STATUS
+from .handshake import ask
 
 TIMEOUT_SECONDS = 5.0
 SQLSTATES = ("40001", "08007", "25006", "0A000", "54000")
@@ -63,8 +63,8 @@ def ask_member(dsn: str) -> PostgresqlStatus:
             with short(Path(path)) as address:
                 asking.connect(address)
             with asking.makefile("rb") as answers:
-                answer: Any = ask(asking, answers, token, framed({"status": True}))
-            return ParseDict(answer, PostgresqlStatus(), ignore_unknown_fields=True)
-    except (OSError, ValueError) as error:
+                answer = ask(asking, answers, token, STATUS.decode())
+            return Parse(answer, PostgresqlStatus(), ignore_unknown_fields=True)
+    except (OSError, ValueError, ParseError) as error:
         state = f"without a member at {path} ({reason or error})"
         raise NotServing(member=name_of(dsn), state=state) from None

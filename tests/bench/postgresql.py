@@ -1,11 +1,13 @@
 """A commit at a PostgreSQL server of a group, beside the same server alone and a Galera Cluster.
 
 One row a transaction, by UPDATE and by INSERT, at one of three servers that share this machine with
-their members and the log. All systems take their turns in each round; medians of the rounds count.
-Two last loads are at all three servers: one shows how far they are behind; the other, of 20
-transactions a second at each, how long these take while the first server copies 100,000 rows in.
+their members and the log, and at all three. All systems take their turns in each round; medians of
+the rounds count. Two last loads are at all three servers: one is TPC-B's; the other, of 20
+transactions a second at each, shows how long these take while the first server copies 100,000 rows
+in. PostgreSQL's clients are `pgbench`, Galera's are threads of Python.
 """
 
+import bisect
 import statistics
 import threading
 import time
@@ -15,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Any
 
 import psycopg
 
@@ -32,8 +35,9 @@ from tests.bench.harness import (
     medians,
     scratch,
 )
-from tests.bench.pgbench import SCHEMA, Numbers, numbers_of, pgbench
+from tests.bench.pgbench import SCHEMA, TPC_B, Numbers, numbers_of, pgbench
 from tests.integration.waiting import wait_for
+from tests.log_servers import NatsServers
 from tests.servers import MariaDbServer
 
 CLIENTS = (1, 8, 32)
@@ -42,13 +46,16 @@ GROUP, PLAIN, GALERA = "group", "plain", "galera"
 """The systems; the second is also the name of its database."""
 WITHOUT_SYNC = f"{PLAIN}, synchronous_commit off"
 WRITE = "UPDATE item SET value = '' WHERE id = 0"
-LAG_PERIOD_SECONDS = 0.1
+CLIENTS_AT_THREE = 24
+LAG_PERIOD_SECONDS = 0.01
 COPIED_ROWS = 100_000
 COPY_SECONDS = 20
 COPY_RATE = 20
 
 
-def postgresql(run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True) -> Document:
+def postgresql(
+    run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True, log_servers: int = 1
+) -> Document:
     """Commits at a PostgreSQL server of a group, at the same server alone, and at Galera.
 
     Needs PostgreSQL with pgbench and PL/Python, and for `galera` MariaDB with Galera.
@@ -57,23 +64,28 @@ def postgresql(run: Run, seconds: int = 3, rounds: int = 3, galera: bool = True)
         seconds: How long each load runs.
         rounds: Turns, of which the median counts.
         galera: Also at a Galera Cluster.
+        log_servers: 1, or 3, of which two have each message on disk before it counts.
     """
     loads = [
         Load(f"{statement}, {clients} clients", partial(_at_all, statement, clients))
         for statement, clients in product(STATEMENTS, CLIENTS)
     ]
-    last = [Load("at three servers", _at_three_servers), Load("while copying", _while_copying)]
-    plan = [*in_turns(loads, rounds), *in_turns(last, rounds)]
-    results = run.measure(plan, _systems(seconds, galera))
+    loads += [
+        Load(f"{script}, {CLIENTS_AT_THREE} clients at three servers", partial(at, script))
+        for script, at in (("update", _at_three_servers), ("tpc-b", _tpc_b))
+    ]
+    copying = Load("while copying", _while_copying)
+    plan = [*in_turns(loads, rounds), *in_turns([copying], rounds)]
+    results = run.measure(plan, _systems(seconds, galera, log_servers))
     return {
         "machine": machine(),
         "seconds": seconds,
         "rounds": rounds,
+        "log_servers": log_servers,
         "loads": {
             load.name: _compared(results[load.name]) for load in loads if load.name in results
         },
-        "at_three_servers": results.get("at three servers", []),
-        "while_copying": results.get("while copying", []),
+        "while_copying": results.get(copying.name, []),
     }
 
 
@@ -84,6 +96,7 @@ class _Systems:
     """
 
     seconds: int
+    logs: Sequence[int]
     group: LocalGroup
     primaries: Sequence[Primary]
     nodes: Sequence[MariaDbServer]
@@ -97,21 +110,21 @@ class _Systems:
         """Returns the processes that a commit goes through."""
         members = [process.pid for process in self.group.processes.values()]
         servers = [primary.server.pid for primary in self.primaries]
-        return [self.group.log_server.pid, *members, *servers]
-
-    def lag(self) -> int:
-        """Returns how many versions the last server is behind what the first member certified."""
-        newest = self.group.status(self.group.names[0]).observer.certified_version
-        return max(0, newest - min(primary.version() for primary in self.primaries))
+        return [*self.logs, *members, *servers]
 
     def settle(self) -> None:
         """Returns when all servers have everything."""
-        wait_for("a server catches up", lambda: not self.lag())
+        newest = self.group.status(self.group.names[0]).observer.certified_version
+        wait_for(
+            "a server catches up",
+            lambda: all(primary.version() >= newest for primary in self.primaries),
+        )
 
 
 @contextmanager
-def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
+def _systems(seconds: int, galera: bool, log_servers: int) -> Iterator[_Systems]:
     with scratch() as folder, ExitStack() as stack:
+        three = stack.enter_context(NatsServers(folder)) if log_servers > 1 else None
         primaries = [Primary(name, folder / "servers") for name in ("m1", "m2", "m3")]
         for primary in primaries:
             stack.enter_context(primary.server)
@@ -119,10 +132,13 @@ def _systems(seconds: int, galera: bool) -> Iterator[_Systems]:
                 session.execute(f"CREATE DATABASE {PLAIN}".encode())
             with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
                 session.execute(SCHEMA.encode())
-            primary.attach(SCHEMA)
-        group = stack.enter_context(GroupAtServers(primaries, folder / "group"))
+            primary.attach(SCHEMA + TPC_B)
+        settings = three.settings if three else {}
+        group = GroupAtServers(primaries, folder / "group", settings=settings)
+        stack.enter_context(group)
         nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
-        yield _Systems(seconds, group, primaries, nodes)
+        logs = three.processes.values() if three else [group.log_server]
+        yield _Systems(seconds, [log.pid for log in logs], group, primaries, nodes)
 
 
 def _at_all(statement: str, clients: int, systems: _Systems) -> dict[str, Numbers]:
@@ -144,32 +160,89 @@ def _at_all(statement: str, clients: int, systems: _Systems) -> dict[str, Number
             seconds=seconds,
             synchronous_commit=synchronous_commit,
         )
-    if systems.nodes:
-        clock = Clock(nodes=[node.pid for node in systems.nodes])
-        answers = run_clients(systems.nodes[:1], clients, seconds, statement)
-        found[GALERA] = numbers_of(answers, seconds, [0.0], clock.spent()[1]["nodes"])
+    return found | _at_galera(systems, systems.nodes[:1], clients, statement)
+
+
+def _at_galera(
+    systems: _Systems, nodes: Sequence[MariaDbServer], clients: int, statement: str
+) -> dict[str, Numbers]:
+    """Returns the numbers of clients at some nodes of Galera, if there are nodes."""
+    if not nodes:
+        return {}
+    clock = Clock(nodes=[node.pid for node in systems.nodes])
+    answers = run_clients(nodes, clients, systems.seconds, statement)
+    return {GALERA: numbers_of(answers, systems.seconds, [0.0], clock.spent()[1]["nodes"])}
+
+
+def _at_three_servers(systems: _Systems) -> dict[str, Numbers]:
+    """Returns the numbers of clients at all servers, with the lag of these in milliseconds."""
+    lag, has_ended = _Lag(systems.databases), threading.Event()
+    systems.settle()
+    with _beside(partial(lag.watch, has_ended), has_ended.set):
+        found = _everywhere("update", systems)
+    found[GROUP] |= lag.numbers()
+    return found | _at_galera(systems, systems.nodes, CLIENTS_AT_THREE, "update")
+
+
+def _tpc_b(systems: _Systems) -> dict[str, Numbers]:
+    """Returns the numbers of TPC-B, with the share of transactions that lost to others."""
+    systems.settle()
+    found = _everywhere("tpc-b", systems)
+    lost, won = (found[GROUP][name] for name in ("retried", "commits"))
+    found[GROUP]["lost_share"] = round(lost / (lost + won), 4)
     return found
 
 
-def _at_three_servers(systems: _Systems) -> Numbers:
-    """Returns the numbers of 30 clients at all servers, and how far these were behind: the largest
-    number of versions meanwhile, and the seconds until all had everything.
+def _everywhere(script: str, systems: _Systems) -> dict[str, Numbers]:
+    _, numbers = pgbench(
+        script,
+        systems.databases,
+        systems.pids(),
+        clients=CLIENTS_AT_THREE,
+        seconds=systems.seconds,
+    )
+    return {GROUP: numbers}
+
+
+class _Lag:
+    """How long servers lack what one of them shows: the age of the oldest transaction that is
+    missing, looked at every 10 ms.
     """
-    lags, has_ended = [0], threading.Event()
 
-    def watch() -> None:
-        while not has_ended.wait(LAG_PERIOD_SECONDS):
-            lags.append(systems.lag())
+    def __init__(self, databases: Sequence[str]) -> None:
+        self._databases = databases
+        self._lags_ms: list[float] = []
 
-    systems.settle()
-    with _beside(watch, has_ended.set):
-        _, numbers = pgbench(
-            "update", systems.databases, systems.pids(), clients=30, seconds=systems.seconds
-        )
-    clock = Clock()
-    systems.settle()
-    settled_s, _ = clock.spent()
-    return {**numbers, "lag_versions_max": max(lags), "settled_s": round(settled_s, 3)}
+    def watch(self, has_ended: threading.Event) -> None:
+        """Looks until the event is set."""
+        newest, seen_s = [0], [0.0]
+        with ExitStack() as stack:
+            sessions = [
+                stack.enter_context(psycopg.connect(database, autocommit=True))
+                for database in self._databases
+            ]
+            while not has_ended.wait(LAG_PERIOD_SECONDS):
+                versions = [_version(session) for session in sessions]
+                now_s = time.monotonic()
+                if max(versions) > newest[-1]:
+                    newest.append(max(versions))
+                    seen_s.append(now_s)
+                missing = (bisect.bisect_right(newest, version) for version in versions)
+                self._lags_ms += [
+                    (now_s - seen_s[place]) * 1e3 if place < len(newest) else 0.0
+                    for place in missing
+                ]
+
+    def numbers(self) -> Numbers:
+        """Returns the quantiles in milliseconds."""
+        hundredths = statistics.quantiles(self._lags_ms, n=100)
+        return {f"lag_p{each}_ms": round(hundredths[each - 1], 1) for each in (50, 99)}
+
+
+def _version(session: "psycopg.Connection[Any]") -> int:
+    row = session.execute("SELECT coalesce(max(version), 0) FROM groupcert.executed").fetchone()
+    assert row is not None, "an aggregate without a row"
+    return int(row[0])
 
 
 def _while_copying(systems: _Systems) -> Numbers:

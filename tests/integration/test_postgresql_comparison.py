@@ -8,7 +8,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,30 +177,27 @@ def test_rows_are_compared_once_more_where_the_schema_changes_meanwhile(
     servers3: PostgresqlGroup, tmp_path: Path
 ) -> None:
     first, *_ = servers3.primaries
-    for number in range(4):
-        first.query(
-            f"INSERT INTO bulk SELECT number, repeat('a', 20000), NULL FROM generate_series("
-            f"{1000 * number + 1}, {1000 * number + 800}) number"
-        )
-    servers3.settle()
     group = servers3.group
     seen = group.status("m1").comparison.position
     answers: list[tuple[int, dict[str, Any]]] = []
     asking = threading.Thread(target=lambda: answers.append(verified(first.address)))
-    asking.start()
-    wait_for("a comparison", lambda: group.status("m1").comparison.position > seen)
-    begun = group.status("m1").comparison.position
     change = tmp_path / "change.sql"
     change.write_text("ALTER TABLE bulk ADD COLUMN more text DEFAULT 'new'")
     dsns = [part for primary in servers3.primaries for part in ("--dsn", primary.dsn)]
-    done = groupcert("postgresql", "ddl", str(change), "--member", first.address, *dsns)
-    assert done.returncode == 0, done.stderr
+    with ExitStack() as stack:
+        for primary in servers3.primaries:  # Their comparisons wait for this table.
+            session = stack.enter_context(primary.connect())
+            session.execute("LOCK TABLE orders")
+        asking.start()
+        wait_for("a comparison", lambda: group.status("m1").comparison.position > seen)
+        begun = group.status("m1").comparison.position
+        done = groupcert("postgresql", "ddl", str(change), "--member", first.address, *dsns)
+        assert done.returncode == 0, done.stderr
     asking.join()
     ((code, found),) = answers
     assert (code, found["equal"]) == (0, True)
     assert found["position"] > begun, "the rows were read before the schema changed"
     assert all("rows_not_compared" in each.member.log.read_text() for each in servers3.primaries)
-    first.query("DELETE FROM bulk")
     servers3.settle()
 
 

@@ -27,12 +27,11 @@ from groupcert.members.postgresql.handshake import (
     Nonces,
     ask,
     framed,
-    framed_bytes,
     proof_of,
 )
 
 TOKEN = "secret"
-STATUS, REQUEST = framed({"status": True}), framed_bytes(b"1 1 0")
+STATUS, REQUEST = "status", "1 1 0"
 TURNS_MAX = 5
 """Of the event loop, by which a connection that waited to be accepted is served."""
 
@@ -49,7 +48,7 @@ def server_at(
     return BackendServer(BackendSocket(path, TOKEN, uid), serve or never, lost, describe)
 
 
-def question(client: socket.socket, token: str, frame: bytes) -> object:
+def question(client: socket.socket, token: str, frame: str) -> str:
     """Asks a member one thing; its answer."""
     with client.makefile("rb") as answers:
         return ask(client, answers, token, frame)
@@ -79,7 +78,7 @@ def test_a_backend_that_connects_while_the_member_ends_is_hung_up_on(
         with socket.socket(socket.AF_UNIX) as client:
             async with server_at(path):
                 client.connect(str(path))
-                client.sendall(framed({"nonce": "1"}))
+                client.sendall(framed("1"))
                 for _ in range(turns):
                     await asyncio.sleep(0)
             while await end_of(client):
@@ -95,7 +94,7 @@ def test_who_proves_to_know_the_token_is_answered(tmp_path: Path) -> None:
     path = folder / "socket"
     assert len(str(path)) > 107
 
-    async def connect() -> object:
+    async def connect() -> str:
         with socket.socket(socket.AF_UNIX) as client:
             async with server_at(path):
                 with short(path) as address:
@@ -103,7 +102,7 @@ def test_who_proves_to_know_the_token_is_answered(tmp_path: Path) -> None:
                 assert path.stat().st_mode & 0o777 == 0o600
                 return await asyncio.to_thread(question, client, TOKEN, STATUS)
 
-    assert uvloop.run(connect()) == {"version": 7}
+    assert json.loads(uvloop.run(connect())) == {"version": 7}
     assert not path.exists()
 
 
@@ -136,14 +135,14 @@ def test_who_asks_without_the_token_is_hung_up_on(tmp_path: Path, is_sent_back: 
 
 def intrude(client: socket.socket, is_sent_back: bool) -> bytes:
     """Asks without the token; returns what comes after the member's proof."""
-    client.sendall(framed({"nonce": "1"}))
+    client.sendall(framed("1"))
     with client.makefile("rb") as answers:
-        answer = json.loads(answers.read(int.from_bytes(answers.read(4))))
-        assert set(answer) == {"nonce", "proof"} and TOKEN not in str(answer)
-        proof = answer["proof"]
+        answer = answers.read(int.from_bytes(answers.read(4))).decode()
+        assert TOKEN not in answer
+        nonce, proof = answer.split(" ")
         if not is_sent_back:
-            proof = proof_of("another", ASKER, Nonces("1", answer["nonce"]))
-        client.sendall(framed({"proof": proof}) + STATUS)
+            proof = proof_of("another", ASKER, Nonces("1", nonce))
+        client.sendall(framed(proof) + framed(STATUS))
         return answers.read()
 
 
