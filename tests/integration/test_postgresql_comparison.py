@@ -8,7 +8,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,23 @@ import pytest
 from psycopg import errors
 from typer.testing import CliRunner
 
+from groupcert.members.client.client import Client
 from groupcert.members.commands.cli import app
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.postgresql.ddl import (
+    approve_at,
+    certify,
+    change_for,
+    try_at,
+    wait_for_servers,
+)
 from groupcert.members.postgresql.status import ask_member
 from groupcert.v1 import group_pb2
 from tests import servers
 from tests.commands import groupcert
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, postgresql_group
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import SECONDS_MAX, wait_for
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
 
@@ -174,30 +182,35 @@ def test_rows_that_one_server_has_otherwise_are_named_and_it_is_read_only(
 
 
 def test_rows_are_compared_once_more_where_the_schema_changes_meanwhile(
-    servers3: PostgresqlGroup, tmp_path: Path
+    servers3: PostgresqlGroup,
 ) -> None:
     first, *_ = servers3.primaries
+    for number in range(4):
+        first.query(
+            f"INSERT INTO bulk SELECT number, repeat('a', 20000), NULL FROM generate_series("
+            f"{1000 * number + 1}, {1000 * number + 800}) number"
+        )
+    servers3.settle()
     group = servers3.group
+    dsns = [primary.dsn for primary in servers3.primaries]
+    change = change_for(dsns[0], "ALTER TABLE bulk ADD COLUMN more text DEFAULT 'new'")
+    newest = [try_at(dsn, change) for dsn in dsns]
+    approve_at(dsns, change)
     seen = group.status("m1").comparison.position
     answers: list[tuple[int, dict[str, Any]]] = []
     asking = threading.Thread(target=lambda: answers.append(verified(first.address)))
-    change = tmp_path / "change.sql"
-    change.write_text("ALTER TABLE bulk ADD COLUMN more text DEFAULT 'new'")
-    dsns = [part for primary in servers3.primaries for part in ("--dsn", primary.dsn)]
-    with ExitStack() as stack:
-        for primary in servers3.primaries:  # Their comparisons wait for this table.
-            session = stack.enter_context(primary.connect())
-            session.execute("LOCK TABLE orders")
-        asking.start()
-        wait_for("a comparison", lambda: group.status("m1").comparison.position > seen)
-        begun = group.status("m1").comparison.position
-        done = groupcert("postgresql", "ddl", str(change), "--member", first.address, *dsns)
-        assert done.returncode == 0, done.stderr
+    asking.start()
+    wait_for("a comparison", lambda: group.status("m1").comparison.position > seen)
+    begun = group.status("m1").comparison.position
+    with Client(first.address) as client:
+        certify(dsns, client, change, newest[0])
+    assert not wait_for_servers(dsns, change, seconds=SECONDS_MAX)
     asking.join()
     ((code, found),) = answers
     assert (code, found["equal"]) == (0, True)
     assert found["position"] > begun, "the rows were read before the schema changed"
     assert all("rows_not_compared" in each.member.log.read_text() for each in servers3.primaries)
+    first.query("DELETE FROM bulk")
     servers3.settle()
 
 
