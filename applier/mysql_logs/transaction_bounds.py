@@ -24,6 +24,7 @@ _TIMESTAMP_FLAG = 1 << 55
 _FL_STANDALONE = 0x01
 _FL_GROUP_COMMIT_ID = 0x02
 _FL_DDL = 0x20
+_TAGGED_VERSION = 1
 _TAGGED_FIELDS = 12
 _NUMBERS = (
     "last_committed",
@@ -124,11 +125,11 @@ def _tagged(event: Event) -> GroupStart:
     cursor = Cursor(event)
     version = cursor.varint()
     cursor.varint()  # The message's size: it fills the event.
-    required = cursor.varint()
-    if version or required > _TAGGED_FIELDS:
+    required = cursor.varint()  # The last field that a reader must know.
+    if version != _TAGGED_VERSION or required >= _TAGGED_FIELDS:
         raise event.invalid(
-            f"a tagged GTID of version {version} with field {required - 1}",
-            f"version 0 with fields up to {_TAGGED_FIELDS - 1}",
+            f"a tagged GTID of version {version} with field {required}",
+            f"version {_TAGGED_VERSION} with fields up to {_TAGGED_FIELDS - 1}",
         )
     values: dict[int, int] = {}
     uuid, tag = bytes(16), ""

@@ -88,7 +88,7 @@ def tagged_gtid(tag: str, number: int, last_committed: int, sequence_number: int
     ]
     message = b"".join(varint(place) + field for place, field in enumerate(fields))
     message += varint(8) + varint(300) + varint(9) + varint(80403)
-    return event(42, varint(0) + varint(len(message) + 3) + varint(10) + message)
+    return event(42, varint(1) + varint(len(message) + 3) + varint(0) + message)
 
 
 def length(value: int) -> bytes:
