@@ -6,7 +6,8 @@ ranges of keys are where they do, a few at a time, until enough keys are named.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -131,7 +132,7 @@ def _differences(
     addresses = {each.name: each.address for each in status.departed}
     addresses |= {each.name: each.address for each in status.members}
     for each in members:
-        alike = [one for one in members if one.at_server is each.at_server]
+        alike = [one for one in members if one.tables == each.tables]
         right = next((one for one in alike if not one.differing_ranges), None)
         right = right or next((one for one in alike if one.name != each.name), None)
         if not each.differing_ranges or right is None:
@@ -173,10 +174,12 @@ def _document(
 ) -> dict[str, Any]:
     compared = comparison_document(status)
     assert compared is not None
+    members = status.comparison.members
+    unlike = len({each.tables for each in members if each.tables}) > 1
     return {
         "group": status.group,
         **compared,
-        "equal": not any(each.differing_ranges for each in status.comparison.members),
+        "equal": not unlike and not any(each.differing_ranges for each in members),
         "differences": [each._asdict() for each in differences[:KEYS_MAX]],
         "has_more": len(differences) > KEYS_MAX,
         "unread": unread,
@@ -186,12 +189,16 @@ def _document(
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     members = document["members"]
     if document["equal"]:
-        for at_server in sorted({each["at_server"] for each in members}):
-            alike = [each for each in members if each["at_server"] is at_server]
+        for alike in _by_tables(members):
             names = ", ".join(each["member"] for each in alike)
-            rows = f"{alike[0]['rows']:,} rows{' of tables' if at_server else ''}"
+            rows = f"{alike[0]['rows']:,} rows{' of tables' if alike[0]['at_server'] else ''}"
             yield f"equal at {names}: {rows}, as of version {document['version']:,}"
         return
+    if len(servers := _by_tables(each for each in members if each["at_server"])) > 1:
+        names = "; ".join(", ".join(each["member"] for each in alike) for alike in servers)
+        yield (
+            f"not compared, as other tables are attached: {names}: attach the same at all servers"
+        )
     for each in members:
         if ranges := len(each["differing_ranges"]):
             yield (
@@ -205,3 +212,11 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"  and more than these {KEYS_MAX}"
     for why in document["unread"]:
         yield f"  {why}"
+
+
+def _by_tables(members: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Returns members that are compared with each other: those with a store first."""
+    found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for each in members:
+        found[each["tables"]].append(each)
+    return [found[tables] for tables in sorted(found)]

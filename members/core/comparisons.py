@@ -84,15 +84,18 @@ class Comparisons:
         return bool(self.asked) and len(self.answers) == len(self.asked)
 
     def differences(self) -> list[Difference]:
-        """Returns the members whose rows are not those of most members of their kind. Where no
-        digest of a range is that of more than half of them, all of them differ there.
+        """Returns the members whose rows are not those of most members of their kind: stores, or
+        servers with the same tables. Where no digest of a range is that of more than half of them,
+        all of them differ there.
         """
-        found = self._differing(at_server=False) | self._differing(at_server=True)
-        return [Difference(self.asked[run], tuple(ranges)) for run, ranges in found.items()]
+        found: dict[int, list[int]] = {}
+        for tables in {each.tables for each in self.answers.values()}:
+            found |= self._differing(tables)
+        return [Difference(self.asked[run], tuple(found[run])) for run in sorted(found)]
 
-    def _differing(self, *, at_server: bool) -> dict[int, list[int]]:
+    def _differing(self, tables: int) -> dict[int, list[int]]:
         """Returns the ranges in which members of one kind differ from most, by run."""
-        answers = {run: each for run, each in self.answers.items() if each.at_server is at_server}
+        answers = {run: each for run, each in self.answers.items() if each.tables == tables}
         found: dict[int, list[int]] = {}
         if len({each.digests for each in answers.values()}) < 2:
             return found
@@ -117,12 +120,12 @@ class Comparisons:
         others = {
             run: each
             for run, each in self.answers.items()
-            if run != me and each.at_server is mine.at_server
+            if run != me and each.tables == mine.tables
         }
         differing = [run for run, each in others.items() if each.digests != mine.digests]
         # Who has not answered may be of the same kind.
         of_kind = len(self.asked) - sum(
-            each.at_server is not mine.at_server for each in self.answers.values()
+            each.tables != mine.tables for each in self.answers.values()
         )
         if not differing or 2 * len(differing) < of_kind:
             return None
@@ -137,7 +140,7 @@ class Comparisons:
             others=", ".join(self.asked[run] for run in differing),
             version=self.version,
             ranges=f"{len(ranges)} of {RANGES} ranges of keys ({named})",
-            mending=AT_SERVER if mine.at_server else IN_STORE,
+            mending=AT_SERVER if mine.tables else IN_STORE,
         )
 
     def asking(self, now_us: int) -> None:
@@ -164,15 +167,15 @@ class Comparisons:
         ]
         digests = [each.hex() for each in different]
         dumped = [self.position, self.version, self.requested_us, runs, digests]
-        servers = [run for run, answer in self.answers.items() if answer.at_server]
+        servers = [(run, each.tables) for run, each in self.answers.items() if each.tables]
         return [*dumped, servers] if servers else dumped
 
     def restore(self, dumped: Sequence[Any]) -> None:
         """Restores what `dump` returned."""
         self.position, self.version, self.requested_us, runs, digests, *servers = dumped
+        tables = dict(servers[0]) if servers else {}
         for run, name, index, rows in runs:
             self.asked[run] = name
             if index >= 0:
-                at_server = bool(servers) and run in servers[0]
                 found = bytes.fromhex(digests[index])
-                self.answers[run] = RowDigests(self.position, rows, found, at_server)
+                self.answers[run] = RowDigests(self.position, rows, found, tables.get(run, 0))

@@ -219,8 +219,9 @@ class RowDigests(NamedTuple):
     rows: int
     digests: bytes
     """`RANGE_BYTES` of each range; the hash of a key says which one it is in."""
-    at_server: bool = False
-    """A PostgreSQL server keeps the rows."""
+    tables: int = 0
+    """Where a PostgreSQL server keeps the rows: a hash of the names of its attached tables. Members
+    with others are not compared: an operator may be attaching a table at one after the other."""
 
     def of_range(self, number: int) -> bytes:
         """Returns the digest of a range."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import structlog
+from xxhash import xxh3_64_intdigest
 
 from ...certifier.errors import GroupcertError
 from ..core.log_records import RowDigests
@@ -78,6 +79,12 @@ class ServerRows:
         ((is_at,),) = begun.fetchall()
         if not is_at:
             raise not_comparable(f"the server is not at version {version}")
+
+    @property
+    def tables_hash(self) -> int:
+        """A number for the tables that are attached, never 0."""
+        names = "\n".join(table.full_name for table in self._tables)
+        return xxh3_64_intdigest(names.encode()) or 1
 
     def scan(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values, table by table, by their primary keys; all, or those behind a key
@@ -206,14 +213,11 @@ class ServerComparison:
         comparison has found that.
         """
         compared, run = self._runtime.member.comparisons, self._runtime.member.me.incarnation
-        servers = [each for each in compared.answers.values() if each.at_server]
-        if (
-            self._database.skipped_transactions
-            and compared.is_over
-            and run in compared.answers
-            and len(servers) > 1
-            and not compared.differences()
-        ):
+        if not self._database.skipped_transactions or not compared.is_over:
+            return
+        kinds = [each.tables for each in compared.answers.values()]
+        own = compared.answers.get(run)
+        if own and kinds.count(own.tables) > 1 and not compared.differences():
             await self._database.settle_skipped(compared.version)
 
     def stop(self) -> None:
@@ -244,7 +248,8 @@ class ServerComparison:
 
     def _on_digested(self, digests: RowDigests) -> None:
         self._again_seconds = AGAIN_SECONDS
-        self._runtime.on_digested(digests._replace(at_server=True))
+        assert self._rows is not None, "no rows were taken"
+        self._runtime.on_digested(digests._replace(tables=self._rows.tables_hash))
 
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, NotComparable):

@@ -143,7 +143,7 @@ def _comparison(compared: Comparisons) -> group_pb2.RowComparison:
                 answered=answer is not None,
                 rows=answer.rows if answer else 0,
                 differing_ranges=differing.get(name, ()),
-                at_server=answer is not None and answer.at_server,
+                tables=answer.tables if answer else 0,
             )
             for run, name in compared.asked.items()
             for answer in (compared.answers.get(run),)

@@ -74,7 +74,8 @@ def comparison_document(status: GroupStatus) -> JsonObject | None:
             {
                 "member": each.name,
                 "rows": each.rows,
-                "at_server": each.at_server,
+                "at_server": each.tables != 0,
+                "tables": f"{each.tables:016x}",
                 "differing_ranges": list(each.differing_ranges),
             }
             for each in compared.members

@@ -70,9 +70,10 @@ def postgresql(
         Load(f"{statement}, {clients} clients", partial(_at_all, statement, clients))
         for statement, clients in product(STATEMENTS, CLIENTS)
     ]
+    at_three = f"{CLIENTS_AT_THREE} clients at three servers"
     loads += [
-        Load(f"{script}, {CLIENTS_AT_THREE} clients at three servers", partial(at, script))
-        for script, at in (("update", _at_three_servers), ("tpc-b", _tpc_b))
+        Load(f"update, {at_three}", _at_three_servers),
+        Load(f"tpc-b, {at_three}", _tpc_b),
     ]
     copying = Load("while copying", _while_copying)
     plan = [*in_turns(loads, rounds), *in_turns([copying], rounds)]

@@ -214,6 +214,23 @@ def test_rows_are_compared_once_more_where_the_schema_changes_meanwhile(
     servers3.settle()
 
 
+def test_a_table_that_is_attached_at_one_server_after_the_other_makes_no_difference(
+    servers3: PostgresqlGroup,
+) -> None:
+    first, *others = servers3.primaries
+    late = "CREATE TABLE late (id int PRIMARY KEY); INSERT INTO late VALUES (1)"
+    first.attach(late, tables=("public.late",))
+    code, found = verified(first.address)
+    assert (code, found["equal"], found["differences"]) == (1, False, [])
+    kinds = {each["member"]: each["tables"] for each in found["members"]}
+    assert kinds["m2"] == kinds["m3"] != kinds["m1"]
+    assert all(state_of(servers3.group, name) == ONLINE for name in kinds)
+    for other in others:
+        other.attach(late, tables=("public.late",))
+    code, found = verified(first.address)
+    assert (code, found["equal"]) == (0, True)
+
+
 def test_a_transaction_that_has_locked_a_table_holds_up_no_commit_of_others(
     servers3: PostgresqlGroup,
 ) -> None:
@@ -272,7 +289,7 @@ def test_a_difference_is_found_within_a_period_and_a_member_without_a_server_is_
             assert not any(each.differing_ranges for each in found.members)
             rows = {each.name: each.rows for each in found.members}
             assert rows["m1"] == rows["m2"] == rows["m3"] > rows["rows"]
-            assert {each.name for each in found.members if each.at_server} == {"m1", "m2", "m3"}
+            assert {each.name for each in found.members if each.tables} == {"m1", "m2", "m3"}
             alone(second, "UPDATE accounts SET balance = -1 WHERE id = 600")
             wait_for("m2 to be fenced", lambda: state_of(group.group, "m2") == FENCED)
         others = {state_of(group.group, name) for name in ("m1", "m3", "rows")}

@@ -262,14 +262,14 @@ class GroupScript:
         return f"{credit}, held {flow.held_ms} ms {flow.explanation()}".rstrip()
 
     def digest(self, command: Command) -> str:
-        """digest <member> [<row>...] [at=<position>] [keeper=server]: it has these rows, by default
-        there where the last comparison is; a row's first letter says which range it is in.
+        """digest <member> [<row>...] [at=<position>] [tables=<number>]: it has these rows, by
+        default there where the last comparison is; a row's first letter says which range it is in.
         """
         name, *rows = words_of(command)
         member = self.members[name]
         at = int(command.arguments.get("at", member.comparisons.position))
-        at_server = command.arguments.get("keeper") == "server"
-        member.rows_digested(digests_of(rows, at)._replace(at_server=at_server))
+        tables = int(command.arguments.get("tables", 0))
+        member.rows_digested(digests_of(rows, at)._replace(tables=tables))
         doubt = member.comparisons.why_doubted()
         return f"doubted: {doubt}" if doubt else ""
 

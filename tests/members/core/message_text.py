@@ -267,8 +267,8 @@ def control_text(control: Control) -> str:
         case RowDigests(position, rows):
             used = [control.of_range(each).strip(b"\0") for each in range(RANGES)]
             sums = "+".join(key_of(int.from_bytes(each)) for each in used if each)
-            keeper = " keeper=server" if control.at_server else ""
-            return f"rows {sums or 'none'} ({rows}) at={position}{keeper}"
+            tables = f" tables={control.tables}" if control.tables else ""
+            return f"rows {sums or 'none'} ({rows}) at={position}{tables}"
 
 
 def _cause_text(cause: int) -> str:

@@ -16,7 +16,7 @@ def test_what_is_stored_is_the_comparison_with_the_answers_so_far() -> None:
     compared = Comparisons(run_of(1))
     compared.begin(7, 3, 99, [run_of(number) for number in (1, 2, 3)])
     compared.take(1, RowDigests(7, 5, EQUAL))
-    compared.take(2, RowDigests(7, 5, EQUAL[:-1] + b"\1", at_server=True))
+    compared.take(2, RowDigests(7, 5, EQUAL[:-1] + b"\1", tables=2**64 - 1))
     compared.take(9, RowDigests(7, 5, EQUAL))
     restored = Comparisons(run_of(1))
     restored.restore(json.loads(json.dumps(compared.dump())))
