@@ -3,7 +3,8 @@
 A frame is four bytes of length, most significant first, and JSON. A connection begins with the
 frames of handshake.py. The others are transactions at their COMMIT: frames of rows, as many as it
 takes, of which the last one says of which transaction. It gets answers: it may commit, perhaps
-after another one, or why it must not. `groupcert postgresql status` asks here, too.
+after another one, or why it must not. Who reads asks when a version is executed, and is answered
+then; `groupcert postgresql status` asks here, too.
 """
 
 import asyncio
@@ -52,6 +53,14 @@ class Request(NamedTuple):
     changes: ChangedRows
 
 
+class Wait(NamedTuple):
+    """A session that waits until a version is executed here; None: all that the group has certified
+    by now.
+    """
+
+    version: int | None
+
+
 class Backend(asyncio.Protocol):
     """One backend's connection. It asks one thing at a time."""
 
@@ -65,6 +74,7 @@ class Backend(asyncio.Protocol):
         self._nonces: Nonces | None = None
         self._is_known = False
         self._changes = ChangedRows()
+        self._waits: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins; ends at once if the member has ended since it was accepted, or if it is of an
@@ -94,8 +104,10 @@ class Backend(asyncio.Protocol):
             self._take(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Ends; what is being certified for it goes on."""
+        """Ends; what is being certified for it goes on, and nobody waits any more."""
         self._server.backends.discard(self)
+        if self._waits is not None:
+            self._waits.cancel()
         self._server.lost()
 
     def refuse(self, refusal: Refusal) -> None:
@@ -108,6 +120,10 @@ class Backend(asyncio.Protocol):
         place = {"version": entry.version, "position": entry.position}
         self._send({**place, "source": source, "number": number, "after": after})
 
+    def tell_executed(self, version: int) -> None:
+        """Ends its wait: a version is executed here."""
+        self._send({"version": version})
+
     def close(self) -> None:
         """Hangs up: a transaction that waits fails, its outcome unknown."""
         self._transport.close()
@@ -118,6 +134,9 @@ class Backend(asyncio.Protocol):
             return
         if "status" in frame:
             self._send(self._server.describe())
+            return
+        if "wait_for" in frame:
+            self._waits = self._server.start(self, Wait(frame["wait_for"]))
             return
         rows, items, continued = (frame.pop(field) for field in ("rows", "items", "continued"))
         self._changes.add(rows, items, continued=continued)
@@ -153,12 +172,12 @@ class BackendServer:
     def __init__(
         self,
         socket: BackendSocket,
-        serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
+        serve: Callable[[Backend, Request | Wait], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
         describe: Callable[[], object],
     ) -> None:
-        """Serves each transaction by a task, calls `lost` when a backend has hung up, and answers
-        with what `describe` returns where somebody asks for the status.
+        """Serves each transaction and each wait by a task, calls `lost` when a backend has hung up,
+        and answers with what `describe` returns where somebody asks for the status.
         """
         self.socket = socket
         self.lost = lost
@@ -186,13 +205,14 @@ class BackendServer:
             task.cancel()
         self.socket.remove()
 
-    def start(self, backend: Backend, request: Request) -> None:
-        """Serves a transaction."""
+    def start(self, backend: Backend, request: Request | Wait) -> asyncio.Task[None]:
+        """Serves a transaction, or a wait; returns the task."""
         task = asyncio.get_running_loop().create_task(self._run(backend, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _run(self, backend: Backend, request: Request) -> None:
+    async def _run(self, backend: Backend, request: Request | Wait) -> None:
         try:
             await self._serve(backend, request)
         except Exception:

@@ -440,6 +440,8 @@ def prepare():
             )
         return [UNREACHABLE, "this server is read-only: " + reason, str(error), hint]
 
+    GD["groupcert_member"] = Connection, unreachable  # For consistency.sql.
+
     def wait_for_turn(connection):
         """Returns None once the transaction may commit, else why it fails."""
         status = "not executed"
