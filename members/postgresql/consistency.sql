@@ -39,7 +39,7 @@ import select
 import time
 from math import inf
 
-INTERRUPTS_SECONDS = 0.25
+INTERRUPTS_MS = 250
 IN_BLOCK = [
     "25001",
     "groupcert_client.wait_for_executed cannot run inside a transaction block",
@@ -66,6 +66,17 @@ def late(sqlstate, message):
     return [sqlstate, message, detail, HINT]
 
 
+def answer_of(connection, deadline):
+    """Returns what the member says, None if it is late."""
+    answers = select.poll()
+    answers.register(connection.socket, select.POLLIN)
+    while (left_ms := 1_000 * (deadline - time.monotonic())) > 0:
+        if answers.poll(min(left_ms, INTERRUPTS_MS)):
+            return connection.receive()
+        first("SELECT 1")  # Looks for interrupts.
+    return None
+
+
 def wait():
     """Returns None once it is executed, else why it is not."""
     deadline = time.monotonic() + (timeout_ms / 1_000 or inf)
@@ -73,17 +84,12 @@ def wait():
         asked = "NULL" if version is None else version
         if refused := first(f"SELECT groupcert_client.ask_member({asked})"):
             return refused
-        connection = GD["groupcert_waits"]
-        answers = select.poll()
-        answers.register(connection.socket, select.POLLIN)
-        while not answers.poll(1_000 * max(0, min(deadline - time.monotonic(), INTERRUPTS_SECONDS))):
-            first("SELECT 1")  # Looks for interrupts.
-            if time.monotonic() > deadline:
-                return late("57014", f"this server is behind for longer than {timeout_ms} ms")
         try:
-            answer = connection.receive()
+            answer = answer_of(GD["groupcert_waits"], deadline)
         except OSError:
             continue  # The member has ended; perhaps there is another one.
+        if answer is None:
+            return late("57014", f"this server is behind for longer than {timeout_ms} ms")
         GD["groupcert_idle"] = GD.pop("groupcert_waits")
         return answer.get("error")
     return None
@@ -113,8 +119,7 @@ $$;
 CREATE FUNCTION groupcert_client.ask_member(version bigint) RETURNS text[]
 LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 if "groupcert_member" not in GD:
-    GD["groupcert_adds"] = True  # `decide` does nothing but prepare.
-    plpy.execute("SELECT groupcert.decide(NULL, NULL, NULL, NULL, NULL)")
+    plpy.execute("SELECT groupcert.decide(NULL, NULL, NULL, NULL, NULL)")  # It prepares.
 Connection, unreachable = GD["groupcert_member"]
 
 

@@ -499,7 +499,8 @@ def prepare():
 decide = SD.get("decide")
 if decide is None:
     decide = SD["decide"] = prepare()
-return decide(transaction_id, relation, before, after, seal)
+if transaction_id is not None:  # Else it only prepares, for consistency.sql.
+    return decide(transaction_id, relation, before, after, seal)
 $$;
 
 -- Returns how a transaction has ended, once it has: `committed` or `aborted`. Each has put its id

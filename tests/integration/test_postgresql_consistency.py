@@ -7,11 +7,14 @@ before; it waits without snapshot or lock, and always for an end.
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any, TypeAlias
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from groupcert.members.commands.cli import app
 from tests.integration.postgresql_group import (
     PostgresqlGroup,
     Primary,
@@ -192,6 +195,29 @@ def test_a_server_out_of_its_group_says_so_unless_it_has_executed_enough(
         assert group_verb("rejoin", last)
         wait_for("the server takes commits", last.takes_commits)
         call(session)
+
+
+def test_a_server_that_takes_no_writes_is_read_after_the_primary(
+    servers3: PostgresqlGroup, stack: ExitStack
+) -> None:
+    first, second, third = servers3.primaries
+    set_mode(first, "single-primary", "--primary", first.name)
+    for each in (second, third):
+        left = "SELECT out_of_group FROM groupcert.settings WHERE out_of_group LIKE '%primary%'"
+        wait_for("it is read-only", partial(each.query, left))
+    write, read = (stack.enter_context(closing(opened(each))) for each in (first, second))
+    assert read.execute("SHOW transaction_read_only").fetchone() == ("on",)
+    for _ in range(20):
+        assert not lacks_last_write(write, read, 23, lambda _write, read: call(read))
+    set_mode(first, "multi-primary")
+    for each in (second, third):
+        wait_for("the server takes commits", each.takes_commits)
+
+
+def set_mode(primary: Primary, mode: str, *flags: str) -> None:
+    """Has an operator set the group's mode at a server's member."""
+    arguments = ["group", "mode", mode, *flags, primary.address]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
 
 
 def test_a_wait_ends_with_its_member(servers3: PostgresqlGroup, stack: ExitStack) -> None:

@@ -107,7 +107,7 @@ def test_a_version_that_is_executed_needs_no_member(attached: str) -> None:
         assert session.execute(query).fetchone() == (7,)
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as raised:
             session.execute("CALL groupcert_client.wait_for_executed(8)")
-        assert raised.value.diag.message_hint.startswith("Start it: groupcert member")
+        assert "groupcert member" in (raised.value.diag.message_hint or "")
 
 
 async def test_attach_renews_functions_of_another_release_while_no_member_runs(
