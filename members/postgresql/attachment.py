@@ -6,7 +6,7 @@ The rule it keeps: each call is one transaction of the server, which is as it wa
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -125,9 +125,7 @@ def attach(
             had_language = has_language(connection)
             if not had_language:
                 connection.execute("CREATE EXTENSION plpython3u")
-            for script in _scripts().values():
-                connection.execute(script)
-            _note_scripts(connection)
+            _install(connection, _scripts().values())
             write_settings(
                 connection,
                 dsn,
@@ -159,10 +157,16 @@ def _scripts() -> dict[str, bytes]:
     return {script: Path(__file__).with_name(script).read_bytes() for script in SCRIPTS}
 
 
-def _note_scripts(connection: "psycopg.Connection[Any]") -> None:
-    """Notes the scripts that are installed, by a digest."""
-    digest = sha256(b"".join(_scripts().values())).hexdigest()
-    connection.execute(sql.SQL("COMMENT ON SCHEMA groupcert IS {}").format(digest))
+def _digest_of(scripts: dict[str, bytes]) -> str:
+    return sha256(b"".join(scripts.values())).hexdigest()
+
+
+def _install(connection: "psycopg.Connection[Any]", statements: Iterable[bytes]) -> None:
+    """Runs statements of the scripts, and notes the digest of these."""
+    for statement in statements:
+        connection.execute(statement)
+    note = sql.SQL("COMMENT ON SCHEMA groupcert IS {}").format(_digest_of(_scripts()))
+    connection.execute(note)
 
 
 def _renew_functions(connection: "psycopg.Connection[Any]", dsn: str) -> None:
@@ -173,23 +177,20 @@ def _renew_functions(connection: "psycopg.Connection[Any]", dsn: str) -> None:
             do not know, until it ends.
     """
     scripts = _scripts()
-    (known,) = connection.execute(
+    installed = connection.execute(
         "SELECT obj_description('groupcert'::regnamespace, 'pg_namespace')"
-    ).fetchall()
-    if known == (sha256(b"".join(scripts.values())).hexdigest(),):
+    ).fetchone()
+    if installed == (_digest_of(scripts),):
         return
-    ((is_locked,),) = connection.execute(
-        "SELECT groupcert.is_locked(socket_path) FROM groupcert.settings"
-    ).fetchall()
-    if is_locked:
+    locked = connection.execute("SELECT groupcert.is_locked(socket_path) FROM groupcert.settings")
+    if locked.fetchone() == (True,):
         problem = "its functions are another release's, and its member runs"
         raise unsuitable(dsn, problem, "a member that is stopped before, and started after attach")
     # One that somebody else has made gets nothing: its owner could put functions in it, too.
     if not connection.execute(_CLIENT_SCHEMA).fetchone():
         connection.execute(scripts[CLIENT_SCRIPT])
-    for function in _FUNCTION.findall(b"".join(scripts.values())):
-        connection.execute(b"CREATE OR REPLACE " + function)
-    _note_scripts(connection)
+    functions = _FUNCTION.findall(b"".join(scripts.values()))
+    _install(connection, [b"CREATE OR REPLACE " + function for function in functions])
 
 
 def _attach_tables(

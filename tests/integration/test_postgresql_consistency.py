@@ -29,7 +29,7 @@ Session: TypeAlias = "psycopg.Connection[Any]"
 Wait: TypeAlias = Callable[[Session, Session], object]
 """What a client calls at the server where it reads, after it has written at the other one."""
 
-READS = 500
+READS = 300
 """Of each of `CLIENTS`."""
 CLIENTS = 4
 FAR = 1_000_000_000
