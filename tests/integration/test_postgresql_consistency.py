@@ -82,7 +82,7 @@ def stale_reads(group: PostgresqlGroup, client: int, wait: Wait) -> Iterator[boo
 def test_without_a_call_reads_at_another_server_are_stale(servers3: PostgresqlGroup) -> None:
     with increments(servers3.primaries, range(1, 6)):
         reads = stale_reads(servers3, 0, lambda _write, _read: None)
-        wait_for("a stale read", lambda: next(reads))
+        assert wait_for("a stale read", lambda: next(reads))
 
 
 @pytest.mark.parametrize(
