@@ -4,9 +4,11 @@ The rule it keeps: each call is one transaction of the server, which is as it wa
 `detach` undoes all that `attach` did.
 """
 
+import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +35,11 @@ from .sequences import (
 )
 from .tables import Table, attached_tables, read_tables
 
-SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql")
+CLIENT_SCRIPT = "consistency.sql"
+SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql", CLIENT_SCRIPT)
+_FUNCTION = re.compile(
+    rb"^CREATE ((?:FUNCTION|PROCEDURE) .*?^[^\n]*\$\$;)$", re.MULTILINE | re.DOTALL
+)
 APPLICATION = "groupcert operator"
 """Names a session that a member ends for nobody, unlike those of clients."""
 UNWATCHED = "SET LOCAL session_replication_role TO replica"
@@ -56,6 +62,10 @@ COPY = "its database is a copy of an attached one"
 """triggers.sql says the same."""
 TOKEN_BYTES = 16
 _LANGUAGE = "plpython3u"
+_CLIENT_SCHEMA = (
+    "SELECT FROM pg_namespace JOIN pg_roles r ON r.oid = nspowner"
+    " WHERE nspname = 'groupcert_client' AND rolsuper"
+)
 
 
 class Attachment(NamedTuple):
@@ -80,7 +90,8 @@ def attach(
     numbering: Numbering | None = None,
     new_tables: str = "",
 ) -> Attachment:
-    """Attaches the tables that match the patterns, if nothing keeps them out.
+    """Attaches the tables that match the patterns, if nothing keeps them out. Called again, it
+    renews what an earlier release has installed.
 
     Args:
         dsn: Of a superuser, as libpq takes it.
@@ -94,8 +105,9 @@ def attach(
             tables may come later, by `ddl`.
 
     Raises:
-        UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, or others
-            may write to the folder of the socket.
+        UnsuitableTarget: The server is older than 15, has no PL/Python, no table matches, others
+            may write to the folder of the socket, or its functions are another release's and its
+            member runs.
         InvalidSetting: A sequence cannot have the numbering.
         NotServing: It does not answer.
     """
@@ -113,8 +125,7 @@ def attach(
             had_language = has_language(connection)
             if not had_language:
                 connection.execute("CREATE EXTENSION plpython3u")
-            for script in SCRIPTS:
-                connection.execute(Path(__file__).with_name(script).read_bytes())
+            _install(connection, _scripts().values())
             write_settings(
                 connection,
                 dsn,
@@ -123,6 +134,7 @@ def attach(
                 set_isolation=set_isolation,
                 patterns=patterns,
             )
+        _renew_functions(connection, dsn)
         make_role(connection)
         grant_rights(connection)
         _note_patterns(connection, patterns)
@@ -139,6 +151,46 @@ def attach(
             [] if known else [sequence.full_name for sequence in sequences],
             is_moved,
         )
+
+
+def _scripts() -> dict[str, bytes]:
+    return {script: Path(__file__).with_name(script).read_bytes() for script in SCRIPTS}
+
+
+def _digest_of(scripts: dict[str, bytes]) -> str:
+    return sha256(b"".join(scripts.values())).hexdigest()
+
+
+def _install(connection: "psycopg.Connection[Any]", statements: Iterable[bytes]) -> None:
+    """Runs statements of the scripts, and notes the digest of these."""
+    for statement in statements:
+        connection.execute(statement)
+    note = sql.SQL("COMMENT ON SCHEMA groupcert IS {}").format(_digest_of(_scripts()))
+    connection.execute(note)
+
+
+def _renew_functions(connection: "psycopg.Connection[Any]", dsn: str) -> None:
+    """Renews the functions of the scripts if they are another release's; tables stay as they are.
+
+    Raises:
+        UnsuitableTarget: The member runs: sessions keep connections to it, which the new functions
+            do not know, until it ends.
+    """
+    scripts = _scripts()
+    installed = connection.execute(
+        "SELECT obj_description('groupcert'::regnamespace, 'pg_namespace')"
+    ).fetchone()
+    if installed == (_digest_of(scripts),):
+        return
+    locked = connection.execute("SELECT groupcert.is_locked(socket_path) FROM groupcert.settings")
+    if locked.fetchone() == (True,):
+        problem = "its functions are another release's, and its member runs"
+        raise unsuitable(dsn, problem, "a member that is stopped before, and started after attach")
+    # One that somebody else has made gets nothing: its owner could put functions in it, too.
+    if not connection.execute(_CLIENT_SCHEMA).fetchone():
+        connection.execute(scripts[CLIENT_SCRIPT])
+    functions = _FUNCTION.findall(b"".join(scripts.values()))
+    _install(connection, [b"CREATE OR REPLACE " + function for function in functions])
 
 
 def _attach_tables(
@@ -195,7 +247,7 @@ def detach(dsn: str) -> list[str]:
                 "SELECT groupcert.remove_socket(socket_path, data_directory)"
                 " FROM groupcert.settings"
             )
-        connection.execute("DROP SCHEMA groupcert CASCADE")
+        connection.execute("DROP SCHEMA IF EXISTS groupcert, groupcert_client CASCADE")
         _drop_role(connection)
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")

@@ -9,6 +9,8 @@ what a frame is:
     >               one before that
     ~               one of which the last value goes on in the next
     status          none of a transaction: `groupcert postgresql status` asks, and gets JSON
+    wait            a session waits until the version in the next line is executed here, or, where
+                    none is, all that the group has certified; it gets the version
 
 The others are those of `changes T` (functions.py), and `T` with the name of a table of which all
 rows were removed. The answer is a line: version, source, number and position of the transaction,
@@ -38,8 +40,8 @@ from .rows import ChangedRows
 FRAME_BYTES_MAX = 4 << 20
 """Bytes of a frame: a backend divides rows into frames of some 128 thousand characters."""
 HELLO_BYTES_MAX = 1_024
-MORE, CONTINUED, STATUS = b">", b"~", b"status"
-"""First lines of frames; triggers.sql has them, too."""
+MORE, CONTINUED, STATUS, WAIT = b">", b"~", b"status", b"wait"
+"""First lines of frames; triggers.sql and consistency.sql have them, too."""
 TOO_LARGE = "the transaction is too large for the group"
 BACKLOG = 1_024
 
@@ -62,6 +64,14 @@ class Request(NamedTuple):
     changes: ChangedRows
 
 
+class Wait(NamedTuple):
+    """A session that waits until a version is executed here; None: all that the group has certified
+    by now.
+    """
+
+    version: int | None
+
+
 class Backend(asyncio.Protocol):
     """One backend's connection. It asks one thing at a time."""
 
@@ -75,6 +85,7 @@ class Backend(asyncio.Protocol):
         self._nonces: Nonces | None = None
         self._is_known = False
         self._changes = ChangedRows()
+        self._waits: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begins; ends at once if the member has ended since it was accepted, or if it is of an
@@ -104,8 +115,10 @@ class Backend(asyncio.Protocol):
             self._take(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Ends; what is being certified for it goes on."""
+        """Ends; what is being certified for it goes on, and nobody waits any more."""
         self._server.backends.discard(self)
+        if self._waits is not None:
+            self._waits.cancel()
         self._server.lost()
 
     def refuse(self, refusal: Refusal) -> None:
@@ -116,6 +129,10 @@ class Backend(asyncio.Protocol):
         """Lets the transaction commit as an entry, once transaction `after` has."""
         source, number = entry.gtid
         self._send(f"{entry.version} {source} {number} {entry.position} {after or ''}")
+
+    def tell_executed(self, version: int) -> None:
+        """Ends its wait: a version is executed here."""
+        self._send(str(version))
 
     def close(self) -> None:
         """Hangs up: a transaction that waits fails, its outcome unknown."""
@@ -128,6 +145,9 @@ class Backend(asyncio.Protocol):
         head, *lines = frame.split(b"\0")
         if head == STATUS:
             self._send(json.dumps(self._server.describe()))
+            return
+        if head == WAIT:
+            self._waits = self._server.start(self, Wait(int(lines[0]) if lines else None))
             return
         self._changes.add(lines, continued=head == CONTINUED)
         if head in (MORE, CONTINUED):
@@ -161,12 +181,12 @@ class BackendServer:
     def __init__(
         self,
         socket: BackendSocket,
-        serve: Callable[[Backend, Request], Coroutine[Any, Any, None]],
+        serve: Callable[[Backend, Request | Wait], Coroutine[Any, Any, None]],
         lost: Callable[[], None],
         describe: Callable[[], object],
     ) -> None:
-        """Serves each transaction by a task, calls `lost` when a backend has hung up, and answers
-        with what `describe` returns where somebody asks for the status.
+        """Serves each transaction and each wait by a task, calls `lost` when a backend has hung up,
+        and answers with what `describe` returns where somebody asks for the status.
         """
         self.socket = socket
         self.lost = lost
@@ -194,13 +214,14 @@ class BackendServer:
             task.cancel()
         self.socket.remove()
 
-    def start(self, backend: Backend, request: Request) -> None:
-        """Serves a transaction."""
+    def start(self, backend: Backend, request: Request | Wait) -> asyncio.Task[None]:
+        """Serves a transaction, or a wait; returns the task."""
         task = asyncio.get_running_loop().create_task(self._run(backend, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _run(self, backend: Backend, request: Request) -> None:
+    async def _run(self, backend: Backend, request: Request | Wait) -> None:
         try:
             await self._serve(backend, request)
         except Exception:

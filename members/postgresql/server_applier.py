@@ -44,7 +44,7 @@ from ..services.submitting import submit_uploaded
 from ..wire.pieces import joined
 from ..wire.requests import check_size
 from ..wire.status_documents import fields_of
-from .backends import Backend, BackendServer, Refusal, Request
+from .backends import Backend, BackendServer, Refusal, Request, Wait
 from .commit_order import CommitOrder, Entry, Execute, Grant, Local, Take
 from .database import decoded
 from .holds import Holds
@@ -58,6 +58,8 @@ from .status import Totals
 FOLD_SECONDS = 5.0
 CONFIRM_SECONDS = 0.05
 """Between two looks at how granted transactions ended."""
+AWAITED_SECONDS = 0.002
+"""The same, while a session waits for one of them."""
 LATE_SECONDS = 1.0
 """Between two looks for backends that hold up the order."""
 DURABLE_SECONDS = 0.2
@@ -68,6 +70,7 @@ HELD_UP = (
     "backend {pid} has its turn, has not committed for {seconds:.0f} s and cannot be ended (a"
     " debugger?); all commits wait for it, and kill -9 of it restarts the server"
 )
+CRASHED = "it has crashed, or ended its member's sessions"
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -128,6 +131,8 @@ class ServerApplier:
         self._suspected = asyncio.Event()
         """Set when a granted transaction may have ended without its commit."""
         self._settled = asyncio.Event()
+        self._awaited = 0
+        """Sessions that wait for what has been certified."""
         self._totals = Totals()
         self._certifying: set[Local] = set()
         self._newest: defaultdict[str, int] = defaultdict(lambda: server.version)
@@ -350,13 +355,20 @@ class ServerApplier:
             return f"{entry.gtid} of another server, version {entry.version}"
         return ""
 
-    async def _serve(self, backend: Backend, request: Request) -> None:
+    async def _serve(self, backend: Backend, request: Request | Wait) -> None:
+        """Serves a transaction, or who waits for a version."""
+        if isinstance(request, Wait):
+            await self._wait(backend, request)
+        else:
+            await self._certify(backend, request)
+
+    async def _certify(self, backend: Backend, request: Request) -> None:
         """Certifies a transaction, and lets it wait for its turn."""
         if reason := self._standing.reason or self._held_up:
             self._refuse(backend, out_of_group(reason))
             return
         if not backend.is_checked and not await self._is_of_this_server(backend):
-            self._refuse(backend, out_of_group("it has crashed, or ended its member's sessions"))
+            self._refuse(backend, out_of_group(CRASHED))
             return
         truncated = request.changes.truncated
         if late := [name for name in truncated if self._newest[name] > request.version]:
@@ -385,6 +397,41 @@ class ServerApplier:
             self._refuse(backend, refusal_of_error(error))
         finally:
             self._certifying.discard(local)
+
+    async def _wait(self, backend: Backend, wait: Wait) -> None:
+        """Tells who waits for a version that it is visible here. A server that takes no writes is
+        read, too, while its member is ONLINE.
+        """
+        if not backend.is_checked and not await self._is_of_this_server(backend):
+            backend.refuse(out_of_group(CRASHED))
+            return
+        try:
+            version = await self._newest_certified() if wait.version is None else wait.version
+            self._awaited += 1
+            self._suspected.set()
+            try:
+                await self._runtime.committed(version)
+            finally:
+                self._awaited -= 1
+        except GroupcertError as error:
+            backend.refuse(refusal_of_error(error))
+        else:
+            backend.tell_executed(version)
+
+    async def _newest_certified(self) -> int:
+        """Returns the version of all that the log has now, by a mark at its end.
+
+        Raises:
+            NotServing: The member is not ONLINE, or stopped being so.
+        """
+        known: asyncio.Future[int] = self._loop.create_future()
+        # It ends when that is visible, too; by then nobody has to look for it.
+        ended = self._runtime.submit((), lambda mark: known.set_result(mark.version))
+        try:
+            await asyncio.wait((known, ended), return_when=asyncio.FIRST_COMPLETED)
+            return known.result() if known.done() else ended.result().version
+        finally:
+            ended.cancel()
 
     async def _submit(
         self,
@@ -578,7 +625,9 @@ class ServerApplier:
             self._granted.clear()
             while granted:
                 with suppress(TimeoutError):  # `wait_for` may lose a cancellation before 3.12.
-                    async with asyncio.timeout(CONFIRM_SECONDS):
+                    async with asyncio.timeout(
+                        AWAITED_SECONDS if self._awaited else CONFIRM_SECONDS
+                    ):
                         await self._suspected.wait()
                 self._suspected.clear()
                 await self._confirm_once()

@@ -430,6 +430,8 @@ def prepare():
             )
         return [UNREACHABLE, "this server is read-only: " + reason, str(error), hint]
 
+    GD["groupcert_member"] = Connection, unreachable  # For consistency.sql.
+
     def wait_for_turn(connection):
         """Returns None once the transaction may commit, else why it fails."""
         status = "not executed"
@@ -487,7 +489,8 @@ def prepare():
 decide = SD.get("decide")
 if decide is None:
     decide = SD["decide"] = prepare()
-return decide(transaction_id, relation, before, after, seal)
+if transaction_id is not None:  # Else it only prepares, for consistency.sql.
+    return decide(transaction_id, relation, before, after, seal)
 $$;
 
 -- Returns how a transaction has ended, once it has: `committed` or `aborted`. Each has put its id

@@ -23,7 +23,7 @@ from groupcert.certifier.gtid import Gtid
 from groupcert.members.host.postgresql_server import postgresql_program
 from groupcert.members.postgresql.attachment import attach, detach
 from groupcert.members.postgresql.backend_socket import BackendSocket
-from groupcert.members.postgresql.backends import Backend, BackendServer, Request
+from groupcert.members.postgresql.backends import Backend, BackendServer, Request, Wait
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.sequences import Numbering
 from tests import servers
@@ -114,7 +114,7 @@ def test_who_listens_there_without_the_token_gets_no_row(servers3: PostgresqlGro
     requests = []
     before = servers3.settle()
 
-    async def take(backend: Backend, request: Request) -> None:
+    async def take(backend: Backend, request: Request | Wait) -> None:
         requests.append(request)
         backend.grant(Entry(4_000, Gtid("a", 1), ()), None)
 

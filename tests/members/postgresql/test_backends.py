@@ -20,7 +20,7 @@ import uvloop
 
 from groupcert.certifier.gtid import Gtid
 from groupcert.members.postgresql.backend_socket import BackendSocket, short
-from groupcert.members.postgresql.backends import Backend, BackendServer, Request
+from groupcert.members.postgresql.backends import Backend, BackendServer, Request, Wait
 from groupcert.members.postgresql.commit_order import Entry
 from groupcert.members.postgresql.handshake import (
     ASKER,
@@ -38,7 +38,7 @@ TURNS_MAX = 5
 
 def server_at(
     path: Path,
-    serve: Callable[[Backend, Request], Coroutine[Any, Any, None]] | None = None,
+    serve: Callable[[Backend, Request | Wait], Coroutine[Any, Any, None]] | None = None,
     lost: Callable[[], None] = lambda: None,
     account: int | None = None,
 ) -> BackendServer:
@@ -54,7 +54,7 @@ def question(client: socket.socket, token: str, frame: str) -> str:
         return ask(client, answers, token, frame)
 
 
-async def never(_backend: Backend, _request: Request) -> None:
+async def never(_backend: Backend, _request: Request | Wait) -> None:
     """Gives no answer."""
     await asyncio.Event().wait()
 
@@ -202,7 +202,7 @@ def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
     asked, lost = asyncio.Event(), asyncio.Event()
     waiting: list[Backend] = []
 
-    async def wait(backend: Backend, _request: Request) -> None:
+    async def wait(backend: Backend, _request: Request | Wait) -> None:
         waiting.append(backend)
         asked.set()
 
@@ -220,3 +220,33 @@ def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
         return waiting
 
     assert len(uvloop.run(die_and_answer())) == 1
+
+
+def test_nobody_waits_for_a_backend_that_has_hung_up(tmp_path: Path) -> None:
+    """Whoever is cancelled hangs up; what it waits for may never come."""
+    path = tmp_path / "socket"
+    asked, cancelled = asyncio.Event(), asyncio.Event()
+    waits: list[Request | Wait] = []
+
+    async def wait(_backend: Backend, request: Request | Wait) -> None:
+        waits.append(request)
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async def hang_up() -> None:
+        async with server_at(path, wait):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+                message = "wait\x007"
+                asking = asyncio.create_task(asyncio.to_thread(question, client, TOKEN, message))
+                await asked.wait()
+                client.shutdown(socket.SHUT_RDWR)
+                with suppress(ConnectionError):
+                    await asking
+            await cancelled.wait()
+
+    uvloop.run(hang_up())
+    assert waits == [Wait(7)]
