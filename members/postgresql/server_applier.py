@@ -337,6 +337,7 @@ class ServerApplier:
             astray_sequences=self._database.astray_sequences,
             rows_outside=self._database.rows_outside,
             skipped_transactions=self._database.skipped_transactions,
+            attached_tables=sorted(each.full_name for each in self._database.attached),
         )
 
     def _waits_for(self) -> str:
