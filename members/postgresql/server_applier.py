@@ -654,6 +654,7 @@ class ServerApplier:
         self._let_go()
         while True:
             await asyncio.sleep(DURABLE_SECONDS)
+            await self._follow()
             if not self._visible:
                 continue
             version, position, count = self._done_version, self._position, len(self._visible)
@@ -665,11 +666,24 @@ class ServerApplier:
             self._let_go()
             self._runtime.flusher.request(version)
 
+    async def _follow(self) -> None:
+        """Has the binary log, if there is one, take what the relay queue has of what is visible."""
+        runtime = self._runtime
+        if runtime.binary_log is not None:
+            for _ in runtime.binary_log.follow(runtime.relay_queue, self._position):
+                runtime.answers.tell_news()
+                await asyncio.sleep(0)
+
     def _let_go(self) -> None:
-        """Has the relay queue let go of what the server has on disk, but for what it keeps."""
+        """Has the relay queue let go of what the server has on disk, but for what it keeps, and for
+        what the binary log lacks.
+        """
         runtime = self._runtime
         batch = runtime.store.batch()
-        removed = runtime.relay_queue.discard(batch, self._durable_position)
+        position = self._durable_position
+        if runtime.binary_log is not None:
+            position = min(position, runtime.binary_log.position)
+        removed = runtime.relay_queue.discard(batch, position)
         drop(batch, names_of(self._forgotten(removed)))
         runtime.store.write(batch)
 
