@@ -50,7 +50,7 @@ from .database import decoded
 from .holds import Holds
 from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
 from .schema_changes import ITEM, change_of, in_turns
-from .server import Server, lost
+from .server import LEAVE_SECONDS, Server, lost
 from .server_rows import ServerComparison
 from .statements import Batch
 from .status import Totals
@@ -222,8 +222,11 @@ class ServerApplier:
         self.comparison.stop()
 
     async def ended(self) -> None:
-        """Returns once it serves nobody any more."""
+        """Returns once it serves nobody any more; `stop` comes before."""
         if self._task is not None:
+            # psycopg cancels queries for the first cancellation, and closes sessions for a second
+            # one, which may have to say that the server has left: for one that stands still.
+            await asyncio.wait({self._task}, timeout=LEAVE_SECONDS)
             self._task.cancel()
             await asyncio.wait({self._task})
 
@@ -698,12 +701,10 @@ class ServerApplier:
         while True:
             if takes_anything(member) and member.may_write:
                 await standing.serve()
-            elif takes_anything(member):
+            elif member.state is MemberState.ONLINE:
                 await standing.leave(str(why_not(member, ordered="nothing")))
             else:
-                is_online = member.state is MemberState.ONLINE
-                state = f"{member.state.name}: {member.reason}"
-                why = f"its member is {'about to leave its group' if is_online else state}"
+                why = f"its member is {member.state.name}: {member.reason}"
                 is_new = member.state is MemberState.RECOVERING
                 await standing.leave(why, keeps_reason=is_new)
             with suppress(OSError):  # Of a full disk.

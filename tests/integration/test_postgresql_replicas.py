@@ -48,7 +48,7 @@ Rows = list[tuple[Any, ...]]
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlGroup]:
     """Three servers whose members keep binary logs, of small files."""
     folder = tmp_path_factory.mktemp("followed")
-    settings = {"binary_log": True, "binary_log_file_bytes_max": 64 << 10}
+    settings: dict[str, Any] = {"binary_log": True, "binary_log_file_bytes_max": 64 << 10}
     with servers.where_installed(), postgresql_group(folder, **settings) as group:
         group.primaries[0].query("UPDATE accounts SET balance = balance")
         yield group
