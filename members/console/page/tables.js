@@ -75,6 +75,9 @@ const shortGtid = (gtid) => gtid.replace(/^.*-[0-9a-f]{8}([0-9a-f]{4}:)/, "…$1
 const SERVER_COLUMNS =
   ["member", "server", "takes writes", "version", "behind", "waits for", "oldest transaction", "not the group's", "tables"];
 
+// A member has transactions of its own open for less.
+const SHOWN_SECONDS_MIN = 1;
+
 function drawServers(servers) {
   byId("servers-card").hidden = !servers.length;
   const writing = servers.filter((each) => each.answers && !each.out_of_group).length;
@@ -90,11 +93,11 @@ function drawServers(servers) {
         each.server,
         each.answers ? (each.out_of_group ? `no: ${each.out_of_group}` : "yes") : "its member does not answer",
         count(each.answers ? each.version : null, "", ""),
-        count(each.answers ? each.behind_transactions : null, "transaction"),
+        text(count(each.answers ? each.behind_transactions : null, "transaction")),
         each.waits_for ? `${each.waits_for}, for ${span(1000 * each.waits_seconds)}` : "nobody",
         {
-          text: each.oldest_transaction
-            ? `${span(1000 * each.oldest_transaction_seconds)}, ${each.oldest_transaction}` : "none is open",
+          text: each.oldest_transaction_seconds >= SHOWN_SECONDS_MIN
+            ? `${span(1000 * each.oldest_transaction_seconds)}, ${each.oldest_transaction}` : "a short one, or none",
           title: each.held_snapshot_version ? `the group remembers what came after version ${each.held_snapshot_version}` : null,
         },
         ownOf(each),
