@@ -63,4 +63,4 @@ def test_two_of_three_go_on_whichever_is_killed(mixed: PostgresqlGroup) -> None:
         found = stored_balances(mixed)
         return {1, 2, 3, 4, 5} <= found.keys() and found.items() <= balances.items()
 
-    wait_for("the third member has the rows, too", has_all)
+    assert wait_for("the third member has the rows, too", has_all)

@@ -104,7 +104,7 @@ def test_a_replica_has_the_rows_of_servers_through_kills(
                 and query(target, "SELECT count(*), sum(length(note)) FROM bulk") == counted
             )
 
-        wait_for(f"the same rows ({replica.last_line()})", is_equal)
+        assert wait_for("the same rows", is_equal), replica.last_line()
 
 
 def test_a_replica_with_a_store_of_its_own_has_the_rows_of_servers(
