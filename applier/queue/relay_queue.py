@@ -137,6 +137,14 @@ class RelayQueue:
             if refers or group.last_position > executed:
                 yield decode(stored, path)
 
+    def read(self, position: int) -> Iterator[RelayGroup]:
+        """Yields the stored groups that end behind a position, as `load` does."""
+        found = self._store.last(Family.RELAY, integer_key(max(position, 0)))
+        for _, stored in self._store.scan(Family.RELAY, found[0] if found else b""):
+            group = decode(stored, str(self._store.path))
+            if group.positions[-1] > position:
+                yield group
+
     def _group_of(self, entries: RelayGroup, size: int) -> _Group:
         first, last = entries.positions[0], entries.positions[-1]
         first_version = _first_version(entries.versions[0], bool(entries.sources[0]))

@@ -14,20 +14,24 @@ on a scale that no rotation restarts. `prepare` is where the member passes it to
 group commit id is not the batch's, because a batch may also hold a transaction beside another that
 has read it: only transactions of a batch that held all their locks at one time share an id. It is
 the version of the first of these, which is unique in all files.
+
+Where a server keeps the rows there is no such batch: the log follows the relay queue, which has all
+that is visible until the log has it too, and notes how far it is.
 """
 
 import json
 import struct
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from ...applier.queue.fragment_references import changes_bytes, is_reference
-from ...applier.queue.job import CommitGroup
+from ...applier.queue.job import CommitGroup, Job
 from ...applier.queue.relay_group import RelayGroup
-from ...applier.queue.relay_queue import decode, encode
+from ...applier.queue.relay_queue import RelayQueue, decode, encode
 from ...applier.queue.target_progress import Checkpoint
 from ...applier.source.clock import SEQUENCE_NUMBER_MAX, SourceClock
 from ...applier.targets.rocksdb import RowChanges
@@ -43,6 +47,8 @@ MARK_BYTES = 1 << 20
 _KEY = struct.Struct(">QQ")
 _COMMITTED_US = struct.Struct("<Q")
 _OFFSET_MAX = 2**64 - 1
+_FOLLOWED = b"binary log up to"
+"""Key of the checkpoint up to which a log has followed the relay queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,8 @@ class BinaryLogOptions:
     files_max: int = 1_000
     """Each start of the member begins one: the bytes are the limit that counts."""
     retention_bytes: int = 4 << 30
+    keeps_fragments: bool = True
+    """Fragments of large transactions stay as long as files that refer to them do."""
     sequence_number_max: int = SEQUENCE_NUMBER_MAX
     """Transactions of a file, whose counters then begin again: what the stamps' 63 bits hold."""
 
@@ -110,7 +118,7 @@ class BinaryLog:
         self.counters = BinaryLogCounters()
         self._store = store
         self._options = options
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._clock = SourceClock(options.sequence_number_max)
         self._files = list(_stored_files(store))
         self._marks = [(key_of(file.number), file.previous_gtids) for file in self._files]
@@ -145,6 +153,52 @@ class BinaryLog:
             self._executed = checkpoint.gtid_executed
             self._position = checkpoint.position
         return last_committed
+
+    @classmethod
+    def following(cls, store: Store, at_server: Checkpoint, options: BinaryLogOptions) -> Self:
+        """Opens the log of a member whose rows a server keeps: behind what it has of the relay
+        queue, or behind what the server has executed if it has followed none. `stop_following`
+        comes before a run without it, in which the queue lets go of entries.
+        """
+        noted = store.get(Family.META, _FOLLOWED)
+        return cls(store, Checkpoint.decode(noted) if noted else at_server, options)
+
+    @staticmethod
+    def stop_following(store: Store) -> None:
+        """Has the next `following` begin behind what the server has executed then."""
+        batch = store.batch()
+        batch.delete(Family.META, _FOLLOWED)
+        store.write(batch)
+
+    def follow(self, queue: RelayQueue, position: int) -> Iterator[None]:
+        """Adds what a relay queue has behind the log, up to `position`, which is visible: one of
+        its groups at each step.
+        """
+        for group in queue.read(self.position):
+            first = bisect_right(group.positions, self.position)
+            entries = group[first : bisect_right(group.positions, position)]
+            if not entries:
+                return
+            executed = self._executed.copy()
+            for entry in entries:
+                if entry.gtid is not None:
+                    executed.add(entry.gtid)
+            checkpoint = Checkpoint(
+                version=entries[-1].version,
+                position=entries[-1].position,
+                gtid_executed=executed,
+            )
+            batch = self._store.batch()
+            with self._lock:  # No file begins before what is in the last one is stored.
+                self.append(batch, CommitGroup(checkpoint.tick, [Job(entries)]), checkpoint)
+                batch.put(Family.META, _FOLLOWED, checkpoint.encode())
+                self._store.write(batch)
+            yield
+
+    @property
+    def position(self) -> int:
+        """Position of the last entry, or of the checkpoint that the log began behind."""
+        return self._position
 
     def end_statement(self) -> int:
         """Returns the version after which the lock interval of a transaction begins whose last
@@ -182,6 +236,10 @@ class BinaryLog:
         with self._lock:
             return list(self._files)
 
+    def has_fragments_of(self, file: int) -> bool:
+        """Returns whether the fragments that a file refers to have to be there."""
+        return self._options.keeps_fragments and self.files[0].number <= file
+
     def place_of(self, executed: GtidSet) -> tuple[bytes, int] | None:
         """Returns the last known position before which there is nothing but `executed`, as a key,
         and its file; None if what is missing comes before the oldest file.
@@ -208,7 +266,8 @@ class BinaryLog:
         batch.put(Family.BINARY_LOG, key_of(file.number, file.bytes), value)
         file.bytes += len(value)
         if large := [*filter(is_reference, entries.payloads)]:
-            keep(batch, file.number, names_of(large))
+            if self._options.keeps_fragments:
+                keep(batch, file.number, names_of(large))
             file.bytes += sum(map(changes_bytes, large))
         file.first_gtid = file.first_gtid or _first_gtid(entries)
         self._version = entries.versions[-1]

@@ -137,8 +137,8 @@ def leave(connect: ConnectFlags, as_json: Json = False) -> None:
     text = "it has left its group, and answers reads"
     if view_id:
         text = (
-            f"it is in view {view_id} until the log takes that it leaves, or the others "
-            "expel it; it takes no more transactions, and answers reads"
+            f"view {view_id}, the last that it knows, has it until the log takes that it leaves, "
+            "or the others expel it; it takes no more transactions, and answers reads"
         )
     document = {"left": not view_id, "view_id": view_id or None}
     _tell(document, as_json, text, "`groupcert group rejoin` brings it back")

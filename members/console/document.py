@@ -49,6 +49,7 @@ def document(seen: Seen, own_settings: dict[str, str]) -> JsonObject:
         },
         "conflicts": list(_conflicts(seen)),
         "hot_rows": _hot_rows(seen),
+        "servers": list(_servers(seen)),
         "applier": _applier(seen),
         "certification": _certification(seen),
         "flow_control": _flow_control(seen),
@@ -112,6 +113,15 @@ def _of_status(status: MemberStatus, newest: int) -> JsonObject:
         "open_snapshots": status.open_snapshots,
         "recovery": recovery_document(status),
     }
+
+
+def _servers(seen: Seen) -> Iterator[JsonObject]:
+    """Yields the servers that keep members' rows, as `groupcert postgresql status` shows them."""
+    for name, status in sorted(_statuses(seen).items()):
+        if status.HasField("server"):
+            peer = seen.peers.get(name)
+            answers = peer is None or not peer.problem
+            yield fields_of(status.server) | {"member": name, "answers": answers}
 
 
 def _log(own: MemberStatus) -> JsonObject | None:

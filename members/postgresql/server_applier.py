@@ -50,7 +50,7 @@ from .database import decoded
 from .holds import Holds
 from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
 from .schema_changes import ITEM, change_of, in_turns
-from .server import Server, lost
+from .server import LEAVE_SECONDS, Server, lost
 from .server_rows import ServerComparison
 from .statements import Batch
 from .status import Totals
@@ -227,8 +227,11 @@ class ServerApplier:
         self.comparison.stop()
 
     async def ended(self) -> None:
-        """Returns once it serves nobody any more."""
+        """Returns once it serves nobody any more; `stop` comes before."""
         if self._task is not None:
+            # psycopg cancels queries for the first cancellation, and closes sessions for a second
+            # one, which may have to say that the server has left: for one that stands still.
+            await asyncio.wait({self._task}, timeout=LEAVE_SECONDS)
             self._task.cancel()
             await asyncio.wait({self._task})
 
@@ -342,6 +345,7 @@ class ServerApplier:
             astray_sequences=self._database.astray_sequences,
             rows_outside=self._database.rows_outside,
             skipped_transactions=self._database.skipped_transactions,
+            attached_tables=sorted(each.full_name for each in self._database.attached),
         )
 
     def _waits_for(self) -> str:
@@ -703,6 +707,7 @@ class ServerApplier:
         self._let_go()
         while True:
             await asyncio.sleep(DURABLE_SECONDS)
+            await self._follow()
             if not self._visible:
                 continue
             version, position, count = self._done_version, self._position, len(self._visible)
@@ -714,11 +719,24 @@ class ServerApplier:
             self._let_go()
             self._runtime.flusher.request(version)
 
+    async def _follow(self) -> None:
+        """Has the binary log, if there is one, take what the relay queue has of what is visible."""
+        runtime = self._runtime
+        if runtime.binary_log is not None:
+            for _ in runtime.binary_log.follow(runtime.relay_queue, self._position):
+                runtime.answers.tell_news()
+                await asyncio.sleep(0)
+
     def _let_go(self) -> None:
-        """Has the relay queue let go of what the server has on disk, but for what it keeps."""
+        """Has the relay queue let go of what the server has on disk, but for what it keeps, and for
+        what the binary log lacks.
+        """
         runtime = self._runtime
         batch = runtime.store.batch()
-        removed = runtime.relay_queue.discard(batch, self._durable_position)
+        position = self._durable_position
+        if runtime.binary_log is not None:
+            position = min(position, runtime.binary_log.position)
+        removed = runtime.relay_queue.discard(batch, position)
         drop(batch, names_of(self._forgotten(removed)))
         runtime.store.write(batch)
 
@@ -733,12 +751,10 @@ class ServerApplier:
         while True:
             if takes_anything(member) and member.may_write:
                 await standing.serve()
-            elif takes_anything(member):
+            elif member.state is MemberState.ONLINE:
                 await standing.leave(str(why_not(member, ordered="nothing")))
             else:
-                is_online = member.state is MemberState.ONLINE
-                state = f"{member.state.name}: {member.reason}"
-                why = f"its member is {'about to leave its group' if is_online else state}"
+                why = f"its member is {member.state.name}: {member.reason}"
                 is_new = member.state is MemberState.RECOVERING
                 await standing.leave(why, keeps_reason=is_new)
             with suppress(OSError):  # Of a full disk.

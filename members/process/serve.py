@@ -35,7 +35,6 @@ from groupcert.v1 import (
     store_pb2,
     store_pb2_grpc,
 )
-from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ..console.console import Console
 from ..core.publisher import WINDOW
@@ -254,15 +253,7 @@ async def _console(
             SCRAPE_SECONDS_MAX,
         )
 
-    def server() -> PostgresqlStatus | None:
-        """Returns the status of the server that keeps the member's rows; None: its store does."""
-        return console.on_loop(
-            lambda: None if current.runtime is None else current.runtime.server_status(),
-            SCRAPE_SECONDS_MAX,
-        )
-
     metrics = metrics_application(
-        StatusCollector(server),
         StatusCollector(lambda: observed(group_status)),
         StatusCollector(lambda: observed(group_applier_status)),
         DetailCollector(

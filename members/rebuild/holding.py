@@ -103,12 +103,15 @@ class Holding:
                     yield entry
 
     def _groups(self, first_version: int) -> Iterator[RelayGroup]:
+        version = self.rows.version
         for stored in stored_groups(self.store):
-            if stored.entries and stored.entries.versions[-1] >= first_version:
-                yield stored.entries
-        for relayed in _relayed(self.store):
-            if relayed.versions[-1] > self.rows.version:
-                yield relayed[_index_after(relayed, self.rows.version) :]
+            if stored.entries:
+                version = max(version, stored.entries.versions[-1])
+                if stored.entries.versions[-1] >= first_version:
+                    yield stored.entries
+        for relayed in _relayed(self.store):  # With a server, of what the log has, too.
+            if relayed.versions[-1] > version:
+                yield relayed[_index_after(relayed, version) :]
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A snapshot of a run for its status, its metrics and its problems."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...applier.engine.applier import ApplierStatus
 from ...certifier.storage.store import Store
@@ -46,6 +47,8 @@ class Observation:
     vouches_for_log: bool
     recovery: RecoveryProgress | None
     """Progress of the copy of a donor's state; None: there is none."""
+    server: Any
+    """The status of the server that keeps the rows, a message; None: the store does."""
     binary_log: BinaryLog | None
     history_writer: KeptHistory | None
 
@@ -80,6 +83,7 @@ def observe(runtime: MemberRuntime) -> Observation:
         log_bytes_max=runtime.log_bytes_max,
         vouches_for_log=runtime.vouches_for_log,
         recovery=runtime.recovery,
+        server=runtime.rows.server_status(),
         binary_log=runtime.binary_log,
         history_writer=runtime.history_writer,
     )

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Protocol
 
@@ -141,6 +142,13 @@ class OpenParts(StoreParts):
             if server
             else ProcessRows(self.target(), config, member, events, self.flusher)
         )
+        if server and config.binary_log:
+            at_server = self.rows.checkpoint() or Checkpoint()
+            # Fragments of large transactions are the relay queue's, for other servers, too.
+            options = replace(binary_log_options(config), keeps_fragments=False)
+            self.binary_log = BinaryLog.following(store, at_server, options)
+        elif server:
+            BinaryLog.stop_following(store)
         opened.callback(self.rows.close)
         opened.callback(self.rows_maker.stop)
         self.snapshots = Snapshots(

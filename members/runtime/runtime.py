@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -217,10 +217,6 @@ class MemberRuntime(Driver):
         not here.
         """
         self.rows.check_readable(self.config.member)
-
-    def server_status(self) -> Any:
-        """Returns the status of the server that keeps the rows, a message; None: the store does."""
-        return self.rows.server_status()
 
     @property
     def state(self) -> MemberState:

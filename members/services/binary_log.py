@@ -187,7 +187,7 @@ def _events(
         for event in large_events(entry, runtime.fragments.pieces(entry.payload)):
             yield [event]
     except CorruptStore:
-        if binary_log_of(runtime).files[0].number <= entry.header.file:
+        if binary_log_of(runtime).has_fragments_of(entry.header.file):
             raise
         raise PurgedAtSource(source=runtime.config.member, missing=str(entry.gtid)) from None
 

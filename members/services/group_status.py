@@ -120,6 +120,7 @@ def _member_status(observed: Observation) -> group_pb2.MemberStatus:
         oldest_snapshot_version=observed.oldest_snapshot_version,
         console_address=observed.console_address,
         relay_first_version=observed.relay_first_version,
+        server=observed.server,
         recovery=group_pb2.RecoveryProgress(**asdict(recovery)) if recovery else None,
         log=_log(observed) if observed.log_opened else None,
         run_verdicts=group_pb2.VerdictCounts(

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from groupcert.v1.group_pb2 import GroupStatus
 from groupcert.v1.metric_pb2 import Metric, metric
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ..wire.status_documents import plain
 from .group_problems import ProblemKind, problems_of
@@ -94,7 +95,11 @@ def _of_fields(kind: Any, messages: Sequence[Message]) -> Iterator[Measurement]:
         if field.message_type is not None:
             values = [getattr(each, field.name) for each in messages]
             inner = [each for one in values for each in one] if field.is_repeated else values
-            yield from _of_fields(field.message_type, inner)
+            # A member without a server has no numbers of one, not even zeros.
+            if field.message_type != PostgresqlStatus.DESCRIPTOR or any(
+                each.HasField(field.name) for each in messages
+            ):
+                yield from _of_fields(field.message_type, inner)
 
 
 def _numbers(field: Any, told: Metric, messages: Sequence[Message]) -> float | Mapping[str, float]:

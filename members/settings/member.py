@@ -230,7 +230,8 @@ class MemberConfig(SecuritySettings):
 
     binary_log: bool = True
     """Keep what the member commits for replicas that follow it. Default true: it costs about a
-    twentieth of a member's time."""
+    twentieth of a member's time; with `postgresql` false, since it costs the disk twice the rows
+    that the relay queue keeps, and few have replicas beside their servers."""
     binary_log_file_bytes_max: int = Field(default=256 << 20, ge=4_096)
     """Bytes of a file of the binary log; then another one begins. Default 256 MiB: files are what
     is removed, and what a replica that comes back may have to look through."""
@@ -303,6 +304,12 @@ class MemberConfig(SecuritySettings):
         if isinstance(address, str) and "://" in address and not named.get("log_servers"):
             return {**named, "log_server": None, "log_servers": address}
         return named
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_default_of_kind(cls, named: dict[str, object]) -> dict[str, object]:
+        """Takes the default of `binary_log` for the kind of member."""
+        return {"binary_log": False, **named} if named.get("postgresql") else named
 
     @model_validator(mode="after")
     def _check_suspicion(self) -> "MemberConfig":

@@ -141,12 +141,16 @@ class PostgresqlGroup:
 
 
 @contextmanager
-def postgresql_group(folder: Path, **settings: object) -> Iterator[PostgresqlGroup]:
-    """Starts three servers and three members, with settings beside `SETTINGS`; all take commits."""
+def postgresql_group(
+    folder: Path, names: Sequence[str] = ("m1", "m2", "m3"), **settings: object
+) -> Iterator[PostgresqlGroup]:
+    """Starts servers and members of some names, with settings beside `SETTINGS`; all take
+    commits.
+    """
     with ExitStack() as stack:
         (folder / "group").mkdir()
         primaries, attachments = [], []
-        for offset, name in enumerate(("m1", "m2", "m3"), 1):
+        for offset, name in enumerate(names, 1):
             primary = Primary(name, folder)
             stack.enter_context(primary.server)
             numbering = Numbering(offset, SERVERS_MAX)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from urllib.error import HTTPError
@@ -21,6 +22,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.credentials import credentials_of
 from tests.browser import asked_of_others, colours, count, logged, resize, text
+from tests.integration.postgresql_group import PostgresqlGroup, group_verb
 from tests.integration.test_bad_input import delete_log
 from tests.integration.test_up import run, up
 from tests.integration.waiting import wait_for
@@ -138,6 +140,44 @@ def test_a_killed_member_is_told_by_others_and_by_its_own_page(
         "return [...document.querySelectorAll('#lost a')].map(a => a.href)"
     )
     assert running["consoles"]["m2"] in links
+
+
+@pytest.mark.database
+@pytest.mark.in_turns
+def test_the_page_shows_what_the_status_of_each_server_says(
+    browser: Chrome, servers3: PostgresqlGroup
+) -> None:
+    first, second, third = servers3.primaries
+    url = f"http://{first.metrics_address}"
+
+    def row(name: str) -> str:
+        return text(browser, f"#servers [data-key={name}]")
+
+    resize(browser, WIDTHS[-1])
+    open_console(browser, f"{url}/")
+    wait_for("all", lambda: "3 of 3 take writes" in text(browser, "#servers-text"))
+    assert "PostgreSQL" in row("m2") and "8 tables" in row("m2")
+    second.query("CREATE TABLE late (id int)")
+    second.query("INSERT INTO late VALUES (1)")
+    wait_for("rows outside", lambda: "1 row in tables that are not attached" in row("m2"))
+    with closing(second.connect()) as session:
+        session.execute("SELECT 1")
+        words = f"session {session.info.backend_pid} of "
+        wait_for("the oldest transaction", lambda: words in row("m2"))
+        wide = int(browser.execute_script("return document.scrollingElement.scrollWidth"))
+        assert wide <= WIDTHS[-1]
+    with servers3.member_stopped(2):
+        wait_for("m3 is silent", lambda: "its member does not answer" in row("m3"))
+    assert group_verb("leave", third)
+    wait_for("why it is out", lambda: "no: its member is LEFT" in row("m3"))
+    assert group_verb("rejoin", third)
+    wait_for("all", lambda: "3 of 3 take writes" in text(browser, "#servers-text"))
+    metrics = get(url, "/metrics")[1]
+    for name in ("behind_transactions", "waits_seconds", "takes_writes", "attached_tables"):
+        assert f"\ngroupcert_postgresql_{name} " in metrics
+    second.query("DROP TABLE late")
+    for word in ("undefined", "NaN", "[object"):
+        assert word not in text(browser, "body")
 
 
 def test_a_fenced_member_lives_and_is_not_ready(tmp_path: Path) -> None:

@@ -638,6 +638,7 @@ def test_a_member_that_is_stopped_says_so(servers3: PostgresqlGroup) -> None:
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="was stopped"):
             session.commit()
     assert last.query(READ_ONLY) == [("on",)]
+    assert "query cancellation interrupted" not in last.member.log.read_text()
     last.member.start()
     wait_for("the server takes commits", last.takes_commits)
 

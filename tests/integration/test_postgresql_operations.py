@@ -6,7 +6,6 @@ its own beside one of the others.
 """
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -15,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.members.commands.cli import app
-from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.postgresql.status import ask_member
 from tests.datadriven import Command, run_script
 from tests.integration.postgresql_group import (
@@ -25,58 +23,16 @@ from tests.integration.postgresql_group import (
     increments,
     total_of,
 )
-from tests.integration.replicas import ReplicaProcess
 from tests.integration.waiting import wait_for
-from tests.servers import connect_mariadb
 from tests.transcripts import FOLDER, Terminal
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.database, pytest.mark.in_turns]
-
-MAPPING = """
-[tables."public.accounts"]
-table = "accounts"
-key = { id = "integer" }
-columns = { balance = "integer", email = "text" }
-
-[tables."*"]
-"""
 
 
 def change_schema(file: Path, statements: str, *arguments: str) -> Result:
     """Runs `groupcert postgresql ddl`."""
     file.write_text(statements)
     return CliRunner().invoke(app, ["postgresql", "ddl", str(file), *arguments])
-
-
-def test_a_replica_on_mariadb_has_the_same_rows(
-    servers3: PostgresqlGroup, mariadb_url: str, tmp_path: Path
-) -> None:
-    """Those that clients have written since the servers were attached: here all."""
-    servers3.primaries[0].query("UPDATE accounts SET balance = balance")
-    with increments(servers3.primaries, [1, 2, 3]) as load:
-        wait_for("some commits", lambda: min(load.done) > 5)
-    accounts = servers3.settle()[0]
-    mapping = tmp_path / "mapping.toml"
-    mapping.write_text(MAPPING)
-    # Rows of servers have no binary log: one more member keeps them in its own store.
-    servers3.group.addresses["rows"] = f"{HOST}:{free_port()}"
-    servers3.group.start_member("rows")
-    members = [servers3.group.addresses["rows"]]
-    arguments = ("logical-clock", "--mapping", str(mapping))
-    with (
-        closing(connect_mariadb(mariadb_url)) as session,
-        session.cursor() as cursor,
-        ReplicaProcess(tmp_path, members, mariadb_url, *arguments) as replica,
-    ):
-        cursor.execute("CREATE TABLE accounts (id int PRIMARY KEY, balance bigint, email text)")
-
-        def rows() -> list[tuple[object, ...]]:
-            cursor.execute("SELECT * FROM accounts ORDER BY id")
-            return [*cursor.fetchall()]
-
-        replica.start()
-        assert wait_for("the same rows", lambda: rows() == accounts), replica.last_line()
-    servers3.group.stop_member("rows")
 
 
 def test_what_cannot_be_done_is_refused_as_the_transcript_says(

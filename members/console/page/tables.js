@@ -1,4 +1,4 @@
-// The tables below the charts: conflicts, hot rows, the applier, certification info, flow control, settings.
+// The tables below the charts: conflicts, hot rows, PostgreSQL servers, the applier, certification info, flow control, settings.
 
 import { byId, element, keepChildren, keepFacts, keepRows, setAttribute, setClass, setText } from "./elements.js";
 import { clock, count, setting, span, text } from "./units.js";
@@ -8,6 +8,7 @@ let showsAll = false;
 export function drawTables(document_, nowMs) {
   drawHotRows(document_.hot_rows, nowMs);
   drawConflicts(document_, nowMs);
+  drawServers(document_.servers);
   drawApplier(document_.applier, document_.observer);
   drawCertification(document_.certification, document_.observer);
   drawFlowControl(document_.flow_control);
@@ -70,6 +71,51 @@ function drawConflicts({ conflicts, transactions }, nowMs) {
 
 // The last part of a GTID's source, which tells groups apart, and its number.
 const shortGtid = (gtid) => gtid.replace(/^.*-[0-9a-f]{8}([0-9a-f]{4}:)/, "…$1");
+
+const SERVER_COLUMNS =
+  ["member", "server", "takes writes", "version", "behind", "waits for", "oldest transaction", "not the group's", "tables"];
+
+// A member has transactions of its own open for less.
+const SHOWN_SECONDS_MIN = 1;
+
+function drawServers(servers) {
+  byId("servers-card").hidden = !servers.length;
+  const writing = servers.filter((each) => each.answers && !each.out_of_group).length;
+  setText(byId("servers-text"), `They keep members' rows. ${writing} of ${servers.length} take writes.`);
+  keepRows(
+    byId("servers"),
+    SERVER_COLUMNS,
+    servers.map((each) => ({
+      key: each.member,
+      marked: !each.answers || each.out_of_group || each.skipped_transactions || each.astray_sequences.length,
+      cells: [
+        each.member,
+        each.server,
+        each.answers ? (each.out_of_group ? `no: ${each.out_of_group}` : "yes") : "its member does not answer",
+        count(each.answers ? each.version : null, "", ""),
+        text(count(each.answers ? each.behind_transactions : null, "transaction")),
+        each.waits_for ? `${each.waits_for}, for ${span(1000 * each.waits_seconds)}` : "nobody",
+        {
+          text: each.oldest_transaction_seconds >= SHOWN_SECONDS_MIN
+            ? `${span(1000 * each.oldest_transaction_seconds)}, ${each.oldest_transaction}` : "a short one, or none",
+          title: each.held_snapshot_version ? `the group remembers what came after version ${each.held_snapshot_version}` : null,
+        },
+        ownOf(each),
+        { text: text(count(each.attached_tables.length, "table")), title: each.attached_tables.join(", ") || null },
+      ],
+    })),
+  );
+}
+
+// What a server has for itself, or lacks: why its rows may differ from those of others.
+function ownOf(server) {
+  return [
+    server.skipped_transactions ? `${text(count(server.skipped_transactions, "transaction"))} left out` : "",
+    server.skipped_rows ? `${text(count(server.skipped_rows, "row"))} of others without a table` : "",
+    server.rows_outside ? `${text(count(server.rows_outside, "row"))} in tables that are not attached` : "",
+    server.astray_sequences.length ? `sequences astray: ${server.astray_sequences.join(", ")}` : "",
+  ].filter(Boolean).join("; ") || "nothing";
+}
 
 function drawApplier(applier, observer) {
   const pending = applier.pending_transactions

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from groupcert.applier.errors import PurgedAtSource
 from groupcert.applier.queue.job import CommitGroup, Job
-from groupcert.applier.queue.relay_group import RelayEntry
+from groupcert.applier.queue.relay_group import RelayEntry, RelayGroup
+from groupcert.applier.queue.relay_queue import RelayQueue
 from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.source.header import SourceHeader
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
@@ -447,3 +448,115 @@ def test_the_history_has_the_commit_parents_and_ids_of_the_log(
         logged = [(header.commit_parent, header.commit_id) for header in headers]
         intervals = list(applied_intervals(store))
         assert [(each.commit_parent, each.commit_id) for each in intervals] == logged
+
+
+class Follower:
+    """A member whose rows a server keeps: its relay queue, and the log that follows that."""
+
+    def __init__(self, store: Store, options: BinaryLogOptions | None = None) -> None:
+        self._store, self._options = store, options or BinaryLogOptions()
+        self.version = self.position = 0
+        self.begin()
+
+    def begin(self, at_server: Checkpoint | None = None) -> None:
+        """Begins another run, at a server that has executed something."""
+        self.queue = RelayQueue(self._store, kept_bytes_max=0)
+        for _ in self.queue.load():
+            pass
+        self.log = BinaryLog.following(self._store, at_server or Checkpoint(), self._options)
+
+    def append(self, *entries: RelayEntry) -> None:
+        """Stores entries as one group of the relay queue, as `Source.commit` numbers them."""
+        group = RelayGroup()
+        for entry in entries:
+            self.position += 1
+            self.version += entry.gtid is not None
+            gtid = entry.gtid and Gtid(SOURCE, self.version)
+            group.append(entry._replace(position=self.position, version=self.version, gtid=gtid))
+        batch = self._store.batch()
+        self.queue.append(batch, group)
+        self._store.write(batch)
+        self.queue.written()
+
+    def follow(self, position: int) -> None:
+        """Follows the queue up to a position, and has that let go of what the log has."""
+        for _ in self.log.follow(self.queue, position):
+            pass
+        batch = self._store.batch()
+        self.queue.discard(batch, self.log.position)
+        self._store.write(batch)
+
+    def read(self, executed: str = "") -> list[RelayEntry]:
+        """All that a replica gets that has executed a GTID set."""
+        has = GtidSet.parse(executed)
+        return read_all(BinaryLogReader(self.log, has, source="m1", keys_of=changed_keys))
+
+
+class TestFollowing:
+    def test_it_has_what_is_visible_and_goes_on_within_a_group(self, store: Store) -> None:
+        member = Follower(store)
+        member.append(write(), write(), view_change(1), write())
+        member.follow(2)
+        assert drawn(member.read()) == ["file1", "1", "2"]
+        member.follow(2)
+        member.begin()
+        member.append(write())
+        member.follow(9)
+        assert drawn(member.read()) == ["file1", "1", "2", "file2", "v1", "3", "4"]
+        assert stamps_of(member.read(f"{SOURCE}:1-2")) == [(0, 1), (0, 2)]
+
+    def test_a_server_that_lost_its_last_commits_changes_nothing(self, store: Store) -> None:
+        member = Follower(store)
+        member.append(write(), write())
+        member.follow(2)
+        member.begin(Checkpoint(version=1, position=1, gtid_executed=GtidSet.parse(f"{SOURCE}:1")))
+        member.follow(1)
+        member.append(write())
+        member.follow(3)
+        assert numbers_of(member.read()) == [1, 2, 3]
+
+    def test_what_was_executed_while_it_did_not_follow_is_purged(self, store: Store) -> None:
+        member = Follower(store)
+        member.append(write())
+        member.follow(1)
+        BinaryLog.stop_following(store)
+        member.append(write())
+        executed = GtidSet.parse(f"{SOURCE}:1-2")
+        member.begin(Checkpoint(version=2, position=2, gtid_executed=executed))
+        member.append(write())
+        member.follow(3)
+        assert numbers_of(member.read(str(executed))) == [3]
+        with pytest.raises(PurgedAtSource):
+            member.read(f"{SOURCE}:1")
+
+    def test_fragments_are_the_relay_queues(self, store: Store) -> None:
+        assert Source(store).log.has_fragments_of(1)
+        options = BinaryLogOptions(keeps_fragments=False)
+        assert not Source(store, options).log.has_fragments_of(2)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.lists(st.booleans(), min_size=1, max_size=6), st.integers(0, 7))),
+    st.sets(st.integers(1, 40)),
+    st.integers(1, 9),
+)
+def test_each_transaction_of_a_relay_queue_comes_once(
+    groups: list[tuple[list[bool], int]], has: set[int], numbers_max: int
+) -> None:
+    """Groups of transactions (true) and view changes; after each the server shows some more of
+    them, and each seventh begins a run.
+    """
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder), IDENTITY) as store:
+        member = Follower(store, BinaryLogOptions(sequence_number_max=numbers_max))
+        visible = 0
+        for group, more in groups:
+            member.append(*(write(0) if each else view_change(1) for each in group))
+            visible = min(visible + more, member.position)
+            member.follow(visible)
+            if more == 7:
+                member.begin()
+        member.follow(member.position)
+        executed = GtidSet.of(*(Gtid(SOURCE, number) for number in has))
+        entries = member.read(str(executed))
+        assert numbers_of(entries) == [n for n in range(1, member.version + 1) if n not in has]

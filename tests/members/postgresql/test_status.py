@@ -16,7 +16,7 @@ STATUS = PostgresqlStatus(
 
 def test_each_metric_has_its_number() -> None:
     told = {each.name.removeprefix("groupcert_postgresql_"): each for each in measurements(STATUS)}
-    assert len(told) == 19
+    assert len(told) == 20
     assert told["takes_writes"].value == 0
     assert told["behind_transactions"].value == 2
     assert told["astray_sequences"].value == 1
