@@ -12,10 +12,11 @@ HOST = "127.0.0.1"
 _RANGE = range(20_000, 32_000)
 """Ports below those that Linux gives to connections, so that none of them gets a port between its
 choice and its use."""
-_SHARE = 500
-"""Ports of one process: more than it uses at a time."""
+_OWN_MAX = 250
+"""Ports that a process chooses before it chooses them again: more than it uses at a time. Each
+takes an open file."""
 _claimed: set[int] = set()
-"""Ports that this process has claimed by name."""
+"""Ports that this process has claimed."""
 
 
 def free_port() -> int:
@@ -52,24 +53,11 @@ def _claim_by_name(port: int) -> bool:
 
 @cache
 def _ports() -> Iterator[int]:
-    """Returns the ports of this process again and again, each once before any comes again."""
-    ports = _own_share()
-    return itertools.cycle(random.SystemRandom().sample(ports, len(ports)))
-
-
-def _own_share() -> range:
-    """Returns ports that are this process's own until it ends: a name in Linux's abstract namespace
-    says whose they are. Without such names, and where all are taken, it is the whole range.
+    """Returns ports that this process claims one after the other, and once it has enough these
+    again and again.
     """
-    for first in random.SystemRandom().sample(_RANGE[::_SHARE], len(_RANGE) // _SHARE):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owner:
-            try:
-                owner.bind(f"\0groupcert/ports/{first}")
-            except OSError:
-                continue
-            owner.detach()  # It stays open.
-            return range(first, first + _SHARE)
-    return _RANGE
+    chosen = random.SystemRandom().sample(_RANGE, len(_RANGE))
+    return itertools.cycle(itertools.islice(filter(claim, chosen), _OWN_MAX))
 
 
 def is_loopback(host: str) -> bool:

@@ -59,7 +59,7 @@ def run_psycopg(
 ) -> int:
     """Runs psycopg's tests at a server; returns pytest's exit code."""
     # Tests of leaks draw values, of which some cannot be dumped by any server.
-    options = ("-p", "psycopg_door", "--test-dsn", dsn, "--timeout=60", "-k", "not leaks")
+    options = ("-p", "psycopg_door", "--test-dsn", dsn, "--timeout=600", "-k", "not leaks")
     return _run(tests, door, dsn, records, log, [*options, *(labels or PSYCOPG)])
 
 

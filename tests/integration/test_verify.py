@@ -30,8 +30,8 @@ FENCED, ONLINE = group_pb2.MEMBER_STATE_FENCED, group_pb2.MEMBER_STATE_ONLINE
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[LocalGroup]:
-    """Three members with some rows."""
-    with LocalGroup(tmp_path) as group:
+    """Three members with some rows; however busy the machine is, none is expelled."""
+    with LocalGroup(tmp_path, settings={"member_expel_timeout_ms": 600_000}) as group:
         with Client(group.addresses["m1"]) as client, client.transaction() as transaction:
             for number in range(ROWS):
                 transaction.put(b"row/%d" % number, b"value of %d" % number)
@@ -64,6 +64,15 @@ def change_rows(group: LocalGroup, name: str) -> None:
     group.wait_online()
 
 
+def problems_at(address: str) -> set[tuple[str, str]]:
+    """What is wrong, but for members that were not heard of for some seconds: on a busy machine
+    that may be any of them, and one that has fenced itself tells the others nothing.
+    """
+    _, status = command("status", address)
+    found = {(each["kind"], each["name"]) for each in status["problems"]}
+    return {problem for problem in found if problem[0] != "member_silent"}
+
+
 def state_of(group: LocalGroup, name: str) -> int:
     """A member's state."""
     return group.status(name).observer.state
@@ -79,8 +88,7 @@ def test_rows_that_one_member_has_otherwise_are_named_and_it_fences_itself(
         (name, ROWS) for name in group.names
     ]
     change_rows(group, "m3")
-    code, status = command("status", address)
-    assert (code, status["problems"]) == (0, []), "nothing has looked at the rows so far"
+    assert problems_at(address) == set(), "nothing has looked at the rows so far"
     code, found = command("verify", address)
     assert (code, found["equal"]) == (1, False)
     assert {each["member"]: len(each["differing_ranges"]) for each in found["members"]} == {
@@ -95,16 +103,13 @@ def test_rows_that_one_member_has_otherwise_are_named_and_it_fences_itself(
     }
     wait_for("m3 to be fenced", lambda: state_of(group, "m3") == FENCED)
     assert "ROWS_DIFFER" in group.status("m3").observer.reason
-    code, status = command("status", address)
-    assert code == 1
-    problems = {(each["kind"], each["name"]) for each in status["problems"]}
-    # On a busy machine m3, which tells the others nothing any more, is silent before one asks.
-    assert problems - {("member_silent", "m3")} == {("member_state", "m3"), ("rows_differ", "m3")}
+    assert problems_at(address) == {("member_state", "m3"), ("rows_differ", "m3")}
+    assert command("status", address)[0] == 1
     command("group", "rejoin", "--discard-state", group.addresses["m3"])
     wait_for("m3 to be back", lambda: state_of(group, "m3") == ONLINE)
     code, found = command("verify", address)
     assert (code, found["equal"]) == (0, True)
-    assert command("status", address)[0] == 0
+    wait_for("nothing to be wrong", lambda: command("status", address)[0] == 0)
 
 
 def test_rows_are_compared_as_of_one_version_while_clients_write(group: LocalGroup) -> None:

@@ -61,6 +61,14 @@ def without_bounds() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def without_refusals() -> Iterator[None]:
+    """Has sessions commit rows that other servers refuse, in tables that were not tried."""
+    nothing = sql.SQL("")
+    with patch.object(functions, "_refusal", lambda _: nothing), without_rehearsal():
+        yield
+
+
 def without_rehearsal() -> AbstractContextManager[object]:
     """Attaches tables that were not tried."""
     return patch.object(attachment, "rehearse", lambda *_: None)
@@ -116,7 +124,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "a failed transaction is there",
         is_of_tables=False,
     ),
-    "search_path_of_nobody": Mutant(without_rehearsal, 15, "does not exist"),
+    "search_path_of_nobody": Mutant(without_refusals, 15, "does not exist"),
     "without_deletions": Mutant(
         lambda: patch.object(statements, "_by_table", without_deletions),
         217,
