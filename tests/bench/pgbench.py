@@ -19,26 +19,11 @@ WAIT_SECONDS_MAX = 60.0
 TRIES_MAX = 1_000
 END_SECONDS = 0.1
 """Before the end of a run, when backends end and their processor time is not known for a moment."""
-BRANCHES = 10
 SCHEMA = f"""
 CREATE TABLE item (id int PRIMARY KEY, value varchar({VALUE_BYTES}) NOT NULL);
 INSERT INTO item SELECT number, '' FROM generate_series(0, {ROWS - 1}) number;
 CREATE TABLE added (id bigint PRIMARY KEY, value varchar({VALUE_BYTES}) NOT NULL);
 """
-TPC_B = f"""
-CREATE TABLE pgbench_branches (bid int PRIMARY KEY, bbalance int, filler char(88));
-CREATE TABLE pgbench_tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84));
-CREATE TABLE pgbench_accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))
-    WITH (fillfactor = 90);
-CREATE TABLE pgbench_history (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), tid int, bid int,
-    aid int, delta int, mtime timestamp, filler char(22));
-INSERT INTO pgbench_branches SELECT n, 0 FROM generate_series(1, {BRANCHES}) n;
-INSERT INTO pgbench_tellers SELECT n, (n - 1) / 10 + 1, 0
-    FROM generate_series(1, {10 * BRANCHES}) n;
-INSERT INTO pgbench_accounts SELECT n, (n - 1) / 100000 + 1, 0, ''
-    FROM generate_series(1, {100_000 * BRANCHES}) n;
-"""
-"""The tables of `pgbench -i -s 10`, with a key for the history."""
 SCRIPTS = {
     "update": f"""\\set id random(0, {ROWS - 1})
 \\set number random(1, 1000000000)
@@ -47,21 +32,8 @@ UPDATE item SET value = rpad(:number::text, {VALUE_BYTES}, 'x') WHERE id = :id;
     "insert": f"""\\set id random(1, 1000000000000000000)
 INSERT INTO added VALUES (:id, rpad(:id::text, {VALUE_BYTES}, 'x'));
 """,
-    "tpc-b": f"""\\set aid random(1, {100_000 * BRANCHES})
-\\set bid random(1, {BRANCHES})
-\\set tid random(1, {10 * BRANCHES})
-\\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime)
-    VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-""",
 }
-"""Scripts of `pgbench`: one statement a transaction, and its own `tpcb-like`."""
+"""Scripts of `pgbench`, one statement a transaction."""
 
 
 Numbers = dict[str, float]
@@ -140,7 +112,6 @@ def numbers_of(
     """
     latencies = answers.latencies()
     return {
-        "commits": answers.certified,
         "commits_per_second": round(answers.certified / seconds, 1),
         "avg_ms": round(statistics.fmean(answers.latencies_ms), 3),
         "p50_ms": latencies["p50"],

@@ -2,9 +2,9 @@
 
 One row a transaction, by UPDATE and by INSERT, at one of three servers that share this machine with
 their members and the log, and at all three. All systems take their turns in each round; medians of
-the rounds count. Two last loads are at all three servers: one is TPC-B's; the other, of 20
-transactions a second at each, shows how long these take while the first server copies 100,000 rows
-in. PostgreSQL's clients are `pgbench`, Galera's are threads of Python.
+the rounds count. The last load, of 20 transactions a second at each server, shows how long these
+take while the first server copies 100,000 rows in. PostgreSQL's clients are `pgbench`, Galera's are
+threads of Python.
 """
 
 import bisect
@@ -35,7 +35,7 @@ from tests.bench.harness import (
     medians,
     scratch,
 )
-from tests.bench.pgbench import SCHEMA, TPC_B, Numbers, numbers_of, pgbench
+from tests.bench.pgbench import SCHEMA, Numbers, numbers_of, pgbench
 from tests.integration.waiting import wait_for
 from tests.log_servers import NatsServers
 from tests.servers import MariaDbServer
@@ -70,11 +70,7 @@ def postgresql(
         Load(f"{statement}, {clients} clients", partial(_at_all, statement, clients))
         for statement, clients in product(STATEMENTS, CLIENTS)
     ]
-    at_three = f"{CLIENTS_AT_THREE} clients at three servers"
-    loads += [
-        Load(f"update, {at_three}", _at_three_servers),
-        Load(f"tpc-b, {at_three}", _tpc_b),
-    ]
+    loads.append(Load(f"update, {CLIENTS_AT_THREE} clients at three servers", _at_three_servers))
     copying = Load("while copying", _while_copying)
     plan = [*in_turns(loads, rounds), *in_turns([copying], rounds)]
     results = run.measure(plan, _systems(seconds, galera, log_servers))
@@ -133,7 +129,7 @@ def _systems(seconds: int, galera: bool, log_servers: int) -> Iterator[_Systems]
                 session.execute(f"CREATE DATABASE {PLAIN}".encode())
             with psycopg.connect(primary.server.dsn_of(PLAIN)) as session:
                 session.execute(SCHEMA.encode())
-            primary.attach(SCHEMA + TPC_B)
+            primary.attach(SCHEMA)
         settings = three.settings if three else {}
         group = GroupAtServers(primaries, folder / "group", settings=settings)
         stack.enter_context(group)
@@ -180,29 +176,15 @@ def _at_three_servers(systems: _Systems) -> dict[str, Numbers]:
     lag, has_ended = _Lag(systems.databases), threading.Event()
     systems.settle()
     with _beside(partial(lag.watch, has_ended), has_ended.set):
-        found = _everywhere("update", systems)
-    found[GROUP] |= lag.numbers()
+        _, numbers = pgbench(
+            "update",
+            systems.databases,
+            systems.pids(),
+            clients=CLIENTS_AT_THREE,
+            seconds=systems.seconds,
+        )
+    found = {GROUP: numbers | lag.numbers()}
     return found | _at_galera(systems, systems.nodes, CLIENTS_AT_THREE, "update")
-
-
-def _tpc_b(systems: _Systems) -> dict[str, Numbers]:
-    """Returns the numbers of TPC-B, with the share of transactions that lost to others."""
-    systems.settle()
-    found = _everywhere("tpc-b", systems)
-    lost, won = (found[GROUP][name] for name in ("retried", "commits"))
-    found[GROUP]["lost_share"] = round(lost / (lost + won), 4)
-    return found
-
-
-def _everywhere(script: str, systems: _Systems) -> dict[str, Numbers]:
-    _, numbers = pgbench(
-        script,
-        systems.databases,
-        systems.pids(),
-        clients=CLIENTS_AT_THREE,
-        seconds=systems.seconds,
-    )
-    return {GROUP: numbers}
 
 
 class _Lag:
