@@ -200,8 +200,13 @@ class BackendServer:
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: Backend(self), sock=self.socket.bind(), backlog=BACKLOG
+            lambda: Backend(self), sock=self.socket.bind(), backlog=BACKLOG, start_serving=False
         )
+        try:
+            await self._server.start_serving()
+        except BaseException:  # A run may be stopped as soon as it begins.
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_error: object) -> None:

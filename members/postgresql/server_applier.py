@@ -709,6 +709,8 @@ class ServerApplier:
             await asyncio.sleep(DURABLE_SECONDS)
             await self._follow()
             if not self._visible:
+                if self._runtime.relay_queue.length:  # It was stored later than executed.
+                    self._let_go()
                 continue
             version, position, count = self._done_version, self._position, len(self._visible)
             await self._database.flushed()
