@@ -100,8 +100,8 @@ def prepare():
     import os
     import struct
 
-    # `socket`, `json`, `hmac` and `re` would double what a session's first COMMIT takes: 33 ms of
-    # processor, not 14.
+    # `socket`, `json`, `hmac` and `re` would double what a session's first COMMIT takes: 36 ms of
+    # processor, not 19.
     import _socket as socket
 
     PART = 131_072  # Characters of rows in a frame, but for the last row's key.
@@ -369,8 +369,8 @@ def prepare():
         return changes[relation]
 
     def changes_of(notes):
-        """Returns what the functions of tables say of the rows as they are now, line by line, and
-        which tables were truncated.
+        """Returns lines: which tables were truncated, and what the functions of tables say of the
+        rows as they are now.
         """
         lines, tables = [], {}
         for relation, *sides in notes:

@@ -54,6 +54,17 @@ def question(client: socket.socket, token: str, frame: str) -> str:
         return ask(client, answers, token, frame)
 
 
+async def ask_and_hang_up(path: Path, frame: str, asked: asyncio.Event) -> None:
+    """Asks a member, and hangs up once it has been asked."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        asking = asyncio.create_task(asyncio.to_thread(question, client, TOKEN, frame))
+        await asked.wait()
+        client.shutdown(socket.SHUT_RDWR)
+        with suppress(ConnectionError):
+            await asking
+
+
 async def never(_backend: Backend, _request: Request | Wait) -> None:
     """Gives no answer."""
     await asyncio.Event().wait()
@@ -208,13 +219,7 @@ def test_a_backend_that_has_died_gets_no_answer(tmp_path: Path) -> None:
 
     async def die_and_answer() -> list[Backend]:
         async with server_at(path, wait, lost.set):
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(path))
-                asking = asyncio.create_task(asyncio.to_thread(question, client, TOKEN, REQUEST))
-                await asked.wait()
-                client.shutdown(socket.SHUT_RDWR)
-                with suppress(ConnectionError):
-                    await asking
+            await ask_and_hang_up(path, REQUEST, asked)
             await lost.wait()
             waiting[0].grant(Entry(1, Gtid("source", 1), (), 7), None)
         return waiting
@@ -238,14 +243,7 @@ def test_nobody_waits_for_a_backend_that_has_hung_up(tmp_path: Path) -> None:
 
     async def hang_up() -> None:
         async with server_at(path, wait):
-            with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(path))
-                message = "wait\x007"
-                asking = asyncio.create_task(asyncio.to_thread(question, client, TOKEN, message))
-                await asked.wait()
-                client.shutdown(socket.SHUT_RDWR)
-                with suppress(ConnectionError):
-                    await asking
+            await ask_and_hang_up(path, "wait\x007", asked)
             await cancelled.wait()
 
     uvloop.run(hang_up())
