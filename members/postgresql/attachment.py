@@ -187,7 +187,7 @@ def _renew_functions(connection: "psycopg.Connection[Any]", dsn: str) -> None:
         problem = "its functions are another release's, and its member runs"
         raise unsuitable(dsn, problem, "a member that is stopped before, and started after attach")
     # One that somebody else has made gets nothing: its owner could put functions in it, too.
-    if not connection.execute(_CLIENT_SCHEMA).fetchone():
+    if connection.execute(_CLIENT_SCHEMA).fetchone() is None:
         connection.execute(scripts[CLIENT_SCRIPT])
     functions = _FUNCTION.findall(b"".join(scripts.values()))
     _install(connection, [b"CREATE OR REPLACE " + function for function in functions])

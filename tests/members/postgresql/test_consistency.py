@@ -138,6 +138,9 @@ async def test_attach_renews_functions_of_another_release_while_no_member_runs(
         before = session.execute("SELECT xmin, oid FROM pg_proc ORDER BY oid").fetchall()
         attach(attached, ["public.*"])
         assert session.execute("SELECT xmin, oid FROM pg_proc ORDER BY oid").fetchall() == before
+        session.execute("COMMENT ON SCHEMA groupcert IS 'the release before, with both schemas'")
+        attach(attached, ["public.*"])
+        assert session.execute("SELECT xmin, oid FROM pg_proc ORDER BY oid").fetchall() != before
 
 
 def test_a_schema_of_that_name_that_somebody_else_has_is_not_taken(attached: str) -> None:
