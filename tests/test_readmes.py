@@ -30,6 +30,7 @@ from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.host.loopback import HOST
 from groupcert.members.settings.member import load_config
 from groupcert.members.settings.replica import load_replica_config
+from groupcert.members.wire.row_changes import decode_changes
 from tests.handbook import blocks_by_heading
 from tests.sources import ROOT, Source, tree
 
@@ -260,7 +261,7 @@ SETTINGS_FILES: dict[str, Callable[[Path], object]] = {
     "member": lambda path: load_config(path, {}, {}),
     "replica": lambda path: load_replica_config(path, {}, {}),
     "access": lambda path: load_config(None, {**EMBEDDED, "access": str(path)}, {}).access,
-    "mapping": lambda path: SqlSchema.parse(path.read_text()),
+    "mapping": lambda path: SqlSchema.parse(path.read_text(), decode_changes),
 }
 
 

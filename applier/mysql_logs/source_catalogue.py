@@ -7,8 +7,14 @@ Source: information_schema of MySQL 5.7 to 9 and MariaDB 10.3 to 12: columns, st
 key_column_usage, referential_constraints.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+"""Databases that no replica follows."""
+Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
+"""Runs a statement with values for its `%s`, and returns rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +59,130 @@ class SourceTable:
     name: str
     columns: tuple[SourceColumn, ...]
     primary_key: tuple[str, ...] = ()
-    unique_keys: Mapping[str, tuple[str, ...]]
+    unique_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     inexact_keys: tuple[str, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
 
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """Columns that name a row: of the primary key, else of the first unique key without a
+        nullable column; none if there is none.
+        """
+        if self.primary_key:
+            return self.primary_key
+        nullable = {column.name for column in self.columns if column.nullable}
+        for columns in self.unique_keys.values():
+            if not nullable.intersection(columns):
+                return columns
+        return ()
+
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
+
+
+def read_catalogue(query: Query, database: str = "") -> dict[str, SourceTable]:
+    """Returns the tables of a database, or of all but the server's own, by `database.table`."""
+    columns = _by_table(query, _COLUMNS, database)
+    keys = _by_table(query, _KEYS, database)
+    foreign = _by_table(query, _FOREIGN_KEYS, database)
+    return {
+        f"{place[0]}.{place[1]}": SourceTable(
+            database=place[0],
+            name=place[1],
+            columns=tuple(_column(*row) for row in rows),
+            foreign_keys=_foreign_keys(foreign.get(place, ())),
+            **_keys(keys.get(place, ())),
+        )
+        for place, rows in columns.items()
+    }
+
+
+_WHERE = """(table_schema = %s OR %s = '' AND table_schema NOT IN %s)"""
+_COLUMNS = f"""
+SELECT table_schema, table_name, column_name, data_type, column_type, character_set_name,
+       collation_name, is_nullable, column_default, extra
+FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
+WHERE {_WHERE} AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
+ORDER BY table_schema, table_name, ordinal_position"""
+_KEYS = f"""
+SELECT table_schema, table_name, index_name, column_name, sub_part
+FROM information_schema.statistics WHERE {_WHERE} AND non_unique = 0
+ORDER BY table_schema, table_name, index_name, seq_in_index"""
+_FOREIGN_KEYS = f"""
+SELECT table_schema, k.table_name, k.constraint_name, column_name, referenced_table_schema,
+       k.referenced_table_name, referenced_column_name, delete_rule, update_rule
+FROM information_schema.key_column_usage AS k JOIN information_schema.referential_constraints AS r
+  ON constraint_schema = table_schema AND r.constraint_name = k.constraint_name
+     AND r.table_name = k.table_name
+WHERE {_WHERE} AND k.referenced_table_name IS NOT NULL
+ORDER BY table_schema, k.table_name, k.constraint_name, ordinal_position"""
+
+
+def _by_table(
+    query: Query, statement: str, database: str
+) -> dict[tuple[str, str], list[Sequence[Any]]]:
+    """Returns the rows of a statement by database and table."""
+    found: dict[tuple[str, str], list[Sequence[Any]]] = {}
+    for schema, table, *rest in query(statement, (database, database, SYSTEM)):
+        found.setdefault((schema, table), []).append(rest)
+    return found
+
+
+def _column(
+    name: str,
+    data_type: str,
+    column_type: str,
+    charset: str | None,
+    collation: str | None,
+    nullable: str,
+    default: str | None,
+    extra: str,
+) -> SourceColumn:
+    extra = extra.lower()
+    generated = "stored" if "stored" in extra or "persistent" in extra else "virtual"
+    # MySQL says DEFAULT_GENERATED of a column whose default is an expression.
+    is_generated = "generated" in extra.replace("default_generated", "") or "virtual" in extra
+    return SourceColumn(
+        name=name,
+        data_type=data_type.lower(),
+        column_type=column_type,
+        charset=charset,
+        collation=collation,
+        nullable=nullable == "YES",
+        default=default,
+        generated=generated if is_generated or "persistent" in extra else "",
+        auto_increment="auto_increment" in extra,
+    )
+
+
+def _keys(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """Returns what a table's unique indexes are, as arguments of `SourceTable`."""
+    columns: dict[str, list[str]] = {}
+    inexact: dict[str, None] = {}
+    for index, column, sub_part in rows:
+        columns.setdefault(index, []).append(column)
+        if column is None or sub_part is not None:
+            inexact[index] = None
+    exact = {name: tuple(each) for name, each in columns.items() if name not in inexact}
+    return {
+        "primary_key": exact.pop("PRIMARY", ()),
+        "unique_keys": exact,
+        "inexact_keys": tuple(inexact),
+    }
+
+
+def _foreign_keys(rows: Sequence[Sequence[Any]]) -> tuple[ForeignKey, ...]:
+    found: dict[str, list[Sequence[Any]]] = {}
+    for name, *rest in rows:
+        found.setdefault(name, []).append(rest)
+    return tuple(
+        ForeignKey(
+            name=name,
+            columns=tuple(each[0] for each in parts),
+            parent=f"{parts[0][1]}.{parts[0][2]}",
+            parent_columns=tuple(each[3] for each in parts),
+            on_delete=parts[0][4],
+            on_update=parts[0][5],
+        )
+        for name, parts in found.items()
+    )

@@ -12,6 +12,7 @@ at all is the default: the job is executed again when its turn has come.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,26 +23,30 @@ from pymysql.constants import CLIENT
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure, UnsuitableTarget
-from .rocksdb import Decode
 from .sql import SqlTarget
-from .sql_schema import (
-    Column,
-    ColumnType,
-    FoundColumn,
-    FoundTable,
-    Row,
-    SqlSchema,
-    SqlValue,
-    TableChanges,
-    TableMapping,
-)
 from .sql_server import (
     ACCESS,
     REQUEST_CHARACTERS_MAX,
     Branch,
     Session,
+    check_changed,
     chunks,
+    listed,
+    plain_statements,
+    quoted,
+    quoted_table,
     requests,
+)
+from .sql_tables import (
+    ChangeKind,
+    ColumnType,
+    FoundColumn,
+    FoundTable,
+    Row,
+    SourceTables,
+    SqlValue,
+    TableChanges,
+    TableMapping,
 )
 
 PORT = 3306
@@ -50,11 +55,14 @@ NAME_LOCK_SECONDS = 1
 PACKET_BYTES_MIN = 1_024
 """Lower bound of `max_allowed_packet`, whatever the server's setting."""
 IDLE_SECONDS_MAX = 31_536_000
+SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
+"""Nothing is cut or rounded; a source may have dates that are none."""
 _TRANSIENT = {
     1205: "lock_timeout",
     1213: "deadlock",
     1020: "serialization_failure",
     1062: "duplicate_key",
+    **dict.fromkeys((1216, 1217, 1451, 1452), "foreign_key"),
     1397: "lock_timeout",  # XAER_NOTA: the session that prepared the branch has not ended yet.
     1440: "lock_timeout",  # XAER_DUPID: the session that had begun the branch has not ended yet.
     1613: "lock_timeout",
@@ -64,9 +72,28 @@ _TRANSIENT = {
 }
 _ERRORS = (pymysql.err.OperationalError, pymysql.err.InternalError, pymysql.err.IntegrityError)
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_TEXTS = ("tinytext", "text", "mediumtext", "longtext")
-_BYTES = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_TEXTS = ("varchar", "tinytext", "text", "mediumtext", "longtext")
+_T = ColumnType
+_TAKES = {
+    **dict.fromkeys(
+        ("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), (_T.BYTES, _T.BINARY)
+    ),
+    "json": (_T.JSON,),
+    "char": (_T.CHAR,),
+    "decimal": (_T.INTEGER, _T.DECIMAL),
+    "float": (_T.REAL,),
+    "double": (_T.REAL, _T.DOUBLE),
+    "date": (_T.DATE,),
+    "datetime": (_T.DATE, _T.DATETIME),
+    "timestamp": (_T.TIMESTAMP,),
+    "time": (_T.TIME,),
+    "uuid": (_T.UUID,),
+    "inet6": (_T.INET,),
+}
 _EXACT = ("_nopad_bin", "_0900_bin")
+_quoted = partial(quoted, quote="`")
+_table = partial(quoted_table, quote="`")
+_listed = partial(listed, quote="`")
 _BRANCH = re.compile(r"([0-9a-f]{32})(\w{0,32})groupcert/([0-9a-f]{16})/(\d+)/(\d+)")
 _REPLICA = "replica VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _CREATE = (
@@ -85,8 +112,16 @@ SELECT table_type, engine FROM information_schema.tables
 WHERE table_schema = {schema} AND table_name = {table}"""
 _COLUMNS = """
 SELECT column_name, data_type, column_type, is_nullable = 'YES', column_default IS NOT NULL,
-       extra, character_maximum_length, collation_name
+       extra, character_maximum_length, collation_name, numeric_precision, numeric_scale,
+       datetime_precision
 FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {table}"""
+_TRIGGERS = """
+SELECT trigger_name FROM information_schema.triggers
+WHERE event_object_schema = {schema} AND event_object_table = {table}"""
+_PARENTS = """
+SELECT DISTINCT referenced_table_schema, referenced_table_name
+FROM information_schema.key_column_usage
+WHERE table_schema = {schema} AND table_name = {table} AND referenced_table_name IS NOT NULL"""
 _UNIQUE_KEYS = """
 SELECT index_name, column_name, sub_part FROM information_schema.statistics
 WHERE table_schema = {schema} AND table_name = {table} AND non_unique = 0"""
@@ -94,8 +129,7 @@ WHERE table_schema = {schema} AND table_name = {table} AND non_unique = 0"""
 
 def open_target(
     url: str,
-    schema: SqlSchema,
-    decode: Decode,
+    tables: SourceTables,
     *,
     replica: str,
     workers: int,
@@ -110,7 +144,7 @@ def open_target(
             turn may hold it. MySQL takes 0 for 1.
     """
     server = MySqlServer(url, lock_timeout_seconds=lock_timeout_seconds)
-    return SqlTarget(server, schema, decode, replica=replica, workers=workers, two_phase=two_phase)
+    return SqlTarget(server, tables, replica=replica, workers=workers, two_phase=two_phase)
 
 
 class MySqlSession:
@@ -129,7 +163,8 @@ class MySqlSession:
         cursor = self._cursor
         limit = self.packet_bytes_max
         try:
-            for request in requests(statements, min(limit, REQUEST_CHARACTERS_MAX)):
+            for parts in requests(statements, min(limit, REQUEST_CHARACTERS_MAX)):
+                request = ";".join(parts)
                 # The server would cut the connection, which passes for an outage: the job would be
                 # tried again in vain.
                 if len(request) >= limit:
@@ -137,8 +172,10 @@ class MySqlSession:
                     expected = f"max_allowed_packet over {len(request)}, or smaller rows"
                     raise UnsuitableTarget(target=self._name, problem=problem, expected=expected)
                 cursor.execute(request)
+                changed = [cursor.rowcount]
                 while cursor.nextset():
-                    pass
+                    changed.append(cursor.rowcount)
+                check_changed(parts, changed)
             return cursor.fetchall() if cursor.description else ()
         except _ERRORS as error:
             raise _typed(error) from error
@@ -179,8 +216,9 @@ class MySqlServer:
                 database=self._database,
                 charset="utf8mb4",
                 autocommit=True,
-                client_flag=CLIENT.MULTI_STATEMENTS,
-                sql_mode="TRADITIONAL,NO_AUTO_VALUE_ON_ZERO",
+                # Rows that a statement found count as changed, also where they were equal before.
+                client_flag=CLIENT.MULTI_STATEMENTS | CLIENT.FOUND_ROWS,
+                sql_mode=SQL_MODE,
             )
         except pymysql.err.OperationalError as error:
             failure = _typed(error)
@@ -192,6 +230,7 @@ class MySqlServer:
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
             f"SET SESSION innodb_lock_wait_timeout = {self._lock_timeout_seconds}",
             f"SET SESSION wait_timeout = {IDLE_SECONDS_MAX}",
+            "SET SESSION time_zone = '+00:00'",
             "SELECT @@max_allowed_packet",
         )
         return session
@@ -235,12 +274,21 @@ class MySqlServer:
                 # Of a prefix or an expression: no list of columns says which rows such a key holds
                 # equal.
                 keys.setdefault(index, []).append("" if prefix or not column else column)
+            triggers = session.run(_TRIGGERS.format(**place))
+            parents = session.run(_PARENTS.format(**place))
             kind, engine = kinds[0]
             is_fit = kind == "BASE TABLE" and engine == "InnoDB"
             found[name] = FoundTable(
                 columns=columns,
                 unique_keys=[() if "" in key else tuple(key) for key in keys.values()],
                 problem="" if is_fit else f"is a {kind} of {engine}, expected one of InnoDB",
+                triggers=tuple(trigger for (trigger,) in triggers),
+                parents=tuple(
+                    parent
+                    if schema == self._database and parent in tables
+                    else f"{schema}.{parent}"
+                    for schema, parent in parents
+                ),
             )
         return found
 
@@ -249,7 +297,7 @@ class MySqlServer:
         if others is None:
             return _CREATE
         columns = "row_key VARBINARY(3072) PRIMARY KEY, value LONGBLOB NOT NULL"
-        name = _quoted(others.table)
+        name = _table(others.table)
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE=InnoDB")
 
     def literal(self, value: SqlValue) -> str:
@@ -260,23 +308,20 @@ class MySqlServer:
             return f"_utf8mb4 X'{value.encode().hex()}'"
         return "NULL" if value is None else str(value)
 
-    def put(self, changes: TableChanges) -> Iterable[str]:
-        """Returns INSERT ... ON DUPLICATE KEY UPDATE, in the spelling that both servers know."""
-        mapping, puts, _ = changes
-        updates = ",".join(f"`{name}`=VALUES(`{name}`)" for name, _ in mapping.values)
+    def write(self, changes: TableChanges) -> Iterable[str]:
+        """Returns INSERT ... ON DUPLICATE KEY UPDATE, in the spelling that both servers know, or
+        what all servers do.
+        """
+        kind, mapping, _, puts = changes
+        if kind is not ChangeKind.PUT:
+            return plain_statements(changes, "`", self.literal)
+        # A table of keys alone has nothing to update, but the statement needs something.
+        names = [_quoted(name) for name, _ in mapping.values or mapping.key]
+        updates = ",".join(f"{name}=VALUES({name})" for name in names)
         return [
-            f"INSERT INTO {_quoted(mapping.table)} ({_names(mapping.columns)})"
+            f"INSERT INTO {_table(mapping.table)} ({_listed(mapping.columns)})"
             f" VALUES {self._tuples(rows)} ON DUPLICATE KEY UPDATE {updates}"
             for rows in chunks(puts)
-        ]
-
-    def delete(self, changes: TableChanges) -> Iterable[str]:
-        """Returns DELETE by the key."""
-        mapping, _, deletes = changes
-        return [
-            f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
-            f" IN ({self._tuples(rows)})"
-            for rows in chunks(deletes)
         ]
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
@@ -347,14 +392,6 @@ def _typed(error: pymysql.err.Error) -> Exception:
     return TransientFailure(kind=kind, text=str(error)) if kind else error
 
 
-def _quoted(table: str) -> str:
-    return ".".join(f"`{part}`" for part in table.split("."))
-
-
-def _names(columns: Sequence[Column]) -> str:
-    return ",".join(f"`{name}`" for name, _ in columns)
-
-
 def _found_column(
     data_type: str,
     column_type: str,
@@ -363,32 +400,45 @@ def _found_column(
     extra: str,
     length_max: int | None,
     collation: str | None,
+    precision: int | None,
+    scale: int | None,
+    fraction_digits: int | None,
 ) -> FoundColumn:
     """Returns a column of the information schema; a generated one takes no type."""
-    takes: set[ColumnType] = set()
+    kinds: tuple[ColumnType, ...] = ()
     low = high = 0
+    shown = column_type
     is_generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
     if is_generated:
-        column_type += ", generated"
+        shown += ", generated"
     elif bits := _INTEGER_BITS.get(data_type):
-        takes = {ColumnType.INTEGER}
+        kinds = (_T.INTEGER,)
         is_unsigned = "unsigned" in column_type
         low, high = (0, (1 << bits) - 1) if is_unsigned else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    elif data_type == "varchar" or data_type in _TEXTS:
-        takes = {ColumnType.TEXT, ColumnType.JSON} if data_type == "longtext" else {ColumnType.TEXT}
-    elif data_type == "json":
-        takes = {ColumnType.JSON}
-    elif data_type in _BYTES:
-        takes = {ColumnType.BYTES}
-    shown = f"{column_type}, collation {collation}" if collation else column_type
-    is_varchar = data_type == "varchar"
+    elif data_type in _TEXTS:
+        kinds = (_T.TEXT, _T.CHAR, _T.UUID, _T.INET)
+        kinds += (_T.JSON,) if data_type == "longtext" else ()
+    else:
+        kinds = _TAKES.get(data_type, ())
+    digits_max = None
+    if data_type == "decimal" and precision is not None:
+        digits_max = precision - (scale or 0)
+        high = 10**digits_max - 1
+        low = -high
+    if collation:
+        shown += f", collation {collation}"
+    is_short = data_type in ("varchar", "char")
     return FoundColumn(
         type=shown,
-        takes=frozenset(takes),
+        takes=frozenset(kinds),
+        spelled="" if is_generated else column_type,
         low=low,
         high=high,
-        characters_max=length_max if is_varchar else None,
-        bytes_max=None if is_varchar else length_max,
+        digits_max=digits_max,
+        scale=scale,
+        fraction_digits=fraction_digits or 0,
+        characters_max=length_max if is_short else None,
+        bytes_max=None if is_short else length_max,
         required=not (nullable or has_default or is_generated or "auto_increment" in extra),
         nullable=bool(nullable),
         is_exact=collation is None or collation.endswith(_EXACT),

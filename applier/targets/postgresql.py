@@ -10,7 +10,7 @@ Source: MDEV-4506, "group commit" that keeps the order.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -19,21 +19,33 @@ from psycopg import pq
 
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure, UnsuitableTarget
-from .rocksdb import Decode
 from .sql import SqlTarget
-from .sql_schema import (
-    Column,
+from .sql_server import (
+    ACCESS,
+    Branch,
+    Exactly,
+    Session,
+    check_changed,
+    chunks,
+    listed,
+    plain_statements,
+    quoted,
+    quoted_table,
+    requests,
+)
+from .sql_tables import (
+    ChangeKind,
     ColumnType,
     FoundColumn,
     FoundTable,
     Row,
-    SqlSchema,
+    SourceTables,
     SqlValue,
     TableChanges,
     TableMapping,
 )
-from .sql_server import ACCESS, Branch, Session, chunks, requests
 
+QUOTE = '"'
 LOCK_TIMEOUT_MS = 50
 """Longest wait for a row's lock."""
 NAME_LOCK_MS = 1_000
@@ -43,12 +55,31 @@ _TRANSIENT = {
     "55P03": "lock_timeout",
     "40001": "serialization_failure",
     "23505": "duplicate_key",
+    "23503": "foreign_key",
 }
 _LOST = ("08", "57P01", "57P02", "57P03")
 _REFUSED = re.compile(r"password|does not exist|pg_hba\.conf|permission denied")
 """Texts with which a server refuses a session for good; libpq has no code for it."""
 _INTEGER_BITS = {"smallint": 16, "integer": 32, "bigint": 64}
-_TEXT = re.compile(r"text|character varying(?:\((\d+)\))?")
+_TYPE = re.compile(r"([a-z ]+)(?:\(([\d,]+)\))?([a-z ]*)")
+_ANY_DIGITS = 1_000
+_T = ColumnType
+_TAKES = {
+    "bytea": (_T.BYTES, _T.BINARY, _T.GEOMETRY),
+    **dict.fromkeys(("json", "jsonb"), (_T.JSON,)),
+    "boolean": (_T.BOOLEAN, _T.INTEGER),
+    "real": (_T.REAL,),
+    "double precision": (_T.REAL, _T.DOUBLE),
+    "date": (_T.DATE,),
+    "timestamp without time zone": (_T.DATE, _T.DATETIME),
+    "timestamp with time zone": (_T.TIMESTAMP,),
+    "interval": (_T.TIME,),
+    "uuid": (_T.UUID,),
+    "inet": (_T.INET,),
+}
+_quoted = partial(quoted, quote=QUOTE)
+_table = partial(quoted_table, quote=QUOTE)
+_listed = partial(listed, quote=QUOTE)
 _BRANCH = re.compile(r"groupcert/([0-9a-f]{16})/(.+):(\d+)/(\d+)")
 _READERS: dict[int, Callable[[bytes], Any]] = {
     psycopg.adapters.types["bool"].oid: b"t".__eq__,
@@ -70,6 +101,11 @@ SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull,
        attgenerated <> '', coalesce(collisdeterministic, true)
 FROM pg_attribute LEFT JOIN pg_collation ON pg_collation.oid = attcollation
 WHERE attrelid = to_regclass({table}) AND attnum > 0 AND NOT attisdropped"""
+_TRIGGERS = """
+SELECT tgname FROM pg_trigger
+WHERE tgrelid = to_regclass({table}) AND NOT tgisinternal AND tgenabled IN ('O', 'A')"""
+_PARENTS = """
+SELECT confrelid FROM pg_constraint WHERE conrelid = to_regclass({table}) AND contype = 'f'"""
 _UNIQUE_KEYS = """
 SELECT indexrelid, indpred IS NULL AND indexprs IS NULL AND indimmediate AND indisvalid, attname
 FROM pg_index JOIN pg_attribute ON attrelid = indexrelid AND attnum <= indnkeyatts
@@ -78,8 +114,7 @@ WHERE indrelid = to_regclass({table}) AND indisunique"""
 
 def open_target(
     dsn: str,
-    schema: SqlSchema,
-    decode: Decode,
+    tables: SourceTables,
     *,
     replica: str,
     workers: int,
@@ -94,7 +129,7 @@ def open_target(
             its turn has come, as a job that waits for its own turn may hold the lock.
     """
     server = PostgreSqlServer(dsn, lock_timeout_ms=lock_timeout_ms)
-    return SqlTarget(server, schema, decode, replica=replica, workers=workers, two_phase=two_phase)
+    return SqlTarget(server, tables, replica=replica, workers=workers, two_phase=two_phase)
 
 
 class PostgreSqlSession:
@@ -111,28 +146,50 @@ class PostgreSqlSession:
             rows = self._run(request)
         return rows
 
-    def _run(self, request: str) -> Sequence[tuple[Any, ...]]:
+    def _run(self, request: Sequence[str]) -> Sequence[tuple[Any, ...]]:
+        text = ";".join(request).encode()
         try:
-            result = self._pgconn.exec_(request.encode())
+            if any(isinstance(statement, Exactly) for statement in request):
+                results = self._each(text)
+                check_changed(request, [each.command_tuples or 0 for each in results])
+                result = results[-1]
+            else:
+                result = self._pgconn.exec_(text)
         except psycopg.OperationalError as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
         if result.status == pq.ExecStatus.COMMAND_OK:
             return ()
-        if result.status == pq.ExecStatus.TUPLES_OK:
-            columns = range(result.nfields)
-            readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
-            return [
-                tuple(readers[column](result.get_value(row, column) or b"") for column in columns)
-                for row in range(result.ntuples)
-            ]
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise self._failure(result)
+        columns = range(result.nfields)
+        readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
+        return [
+            tuple(readers[column](result.get_value(row, column) or b"") for column in columns)
+            for row in range(result.ntuples)
+        ]
+
+    def _each(self, text: bytes) -> "list[pq.abc.PGresult]":
+        """Returns the results of all statements of a request."""
+        self._pgconn.send_query(text)
+        results = []
+        while result := self._pgconn.get_result():
+            results.append(result)
+        for result in results:
+            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+                raise self._failure(result)
+        return results
+
+    def _failure(self, result: "pq.abc.PGresult") -> Exception:
         failure = psycopg.errors.error_from_result(result)
         state = failure.sqlstate or ""
         kind = _TRANSIENT.get(state)
         if self._pgconn.status == pq.ConnStatus.BAD or state.startswith(_LOST):
             kind = "connection_lost"
-        if kind:
-            raise TransientFailure(kind=kind, text=str(failure)) from failure
-        raise failure
+        if not kind:
+            return failure
+        transient = TransientFailure(kind=kind, text=str(failure))
+        transient.__cause__ = failure
+        return transient
 
     def close(self) -> None:
         """Ends the connection."""
@@ -167,6 +224,8 @@ class PostgreSqlServer:
             "statement_timeout": "0",
             "idle_in_transaction_session_timeout": "0",
             "default_transaction_isolation": "read committed",
+            "TimeZone": "UTC",
+            "DateStyle": "ISO, YMD",
         }
         session.run(*(f"SET {name} TO '{value}'" for name, value in settings.items()))
         if mappings:
@@ -201,8 +260,14 @@ class PostgreSqlServer:
     def find(self, session: Session, tables: Sequence[str]) -> Mapping[str, FoundTable]:
         """Reads the system catalogue."""
         found = {}
+        names = {}
         for table in tables:
-            name = self.literal(_quoted(table))
+            ((oid,),) = session.run(
+                f"SELECT coalesce(to_regclass({self.literal(_table(table))})::oid, 0)"
+            )
+            names[oid] = table
+        for table in tables:
+            name = self.literal(_table(table))
             kinds = session.run(
                 f"SELECT relkind::text FROM pg_class WHERE oid = to_regclass({name})"
             )
@@ -217,10 +282,14 @@ class PostgreSqlServer:
             keys: dict[int, list[str]] = {}
             for index, is_plain, column in session.run(_UNIQUE_KEYS.format(table=name)):
                 keys.setdefault(index, []).append(column if is_plain else "")
+            triggers = session.run(_TRIGGERS.format(table=name))
+            parents = session.run(_PARENTS.format(table=name))
             found[table] = FoundTable(
                 columns=columns,
                 unique_keys=[() if "" in key else tuple(key) for key in keys.values()],
                 problem="" if kinds[0][0] in "rp" else "is no table but another relation",
+                triggers=tuple(trigger for (trigger,) in triggers),
+                parents=tuple(names[parent] for (parent,) in parents if parent in names),
             )
         return found
 
@@ -229,7 +298,7 @@ class PostgreSqlServer:
         if others is None:
             return _CREATE
         columns = "row_key bytea PRIMARY KEY, value bytea NOT NULL"
-        return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {_quoted(others.table)} ({columns})")
+        return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {_table(others.table)} ({columns})")
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal without a type: the column's type applies."""
@@ -241,23 +310,18 @@ class PostgreSqlServer:
             return "'" + value.replace("'", "''") + "'"
         return "NULL" if value is None else str(value)
 
-    def put(self, changes: TableChanges) -> Iterable[str]:
-        """Returns INSERT ... ON CONFLICT; for one row the prepared statement."""
-        mapping, puts, _ = changes
-        if len(puts) == 1 and mapping.source:
-            return [f"EXECUTE {_prepared_name('put', mapping.table)} {self._tuple(puts[0])}"]
-        return [_upsert(mapping, ",".join(map(self._tuple, rows))) for rows in chunks(puts)]
-
-    def delete(self, changes: TableChanges) -> Iterable[str]:
-        """Returns DELETE by the key; for one row the prepared statement."""
-        mapping, _, deletes = changes
-        if len(deletes) == 1 and mapping.source:
-            return [f"EXECUTE {_prepared_name('delete', mapping.table)} {self._tuple(deletes[0])}"]
-        return [
-            f"DELETE FROM {_quoted(mapping.table)} WHERE ({_names(mapping.key)})"
-            f" IN ({','.join(map(self._tuple, rows))})"
-            for rows in chunks(deletes)
-        ]
+    def write(self, changes: TableChanges) -> Iterable[str]:
+        """Returns INSERT ... ON CONFLICT, or what all servers do; for one row what is prepared."""
+        kind, mapping, _, rows = changes
+        is_alone = len(rows) == 1 and bool(mapping.source)
+        if kind is ChangeKind.PUT:
+            if is_alone:
+                return [f"EXECUTE {_prepared_name('put', mapping.table)} {self._tuple(rows[0])}"]
+            return [_upsert(mapping, ",".join(map(self._tuple, each))) for each in chunks(rows)]
+        if is_alone and kind in (ChangeKind.DELETE, ChangeKind.DELETE_ANY):
+            text = f"EXECUTE {_prepared_name('delete', mapping.table)} {self._tuple(rows[0])}"
+            return [Exactly.of(1, text) if kind is ChangeKind.DELETE else text]
+        return plain_statements(changes, QUOTE, self.literal)
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
         """Returns an upsert that compares with the newest committed version, under its lock."""
@@ -314,8 +378,8 @@ def _prepare(mapping: TableMapping) -> Iterable[str]:
     yield f"PREPARE {_prepared_name('put', mapping.table)} AS {_upsert(mapping, f'({places})')}"
     places = ",".join(f"${number}" for number in range(1, len(mapping.key) + 1))
     yield (
-        f"PREPARE {_prepared_name('delete', mapping.table)} AS DELETE FROM {_quoted(mapping.table)}"
-        f" WHERE ({_names(mapping.key)}) = ({places})"
+        f"PREPARE {_prepared_name('delete', mapping.table)} AS DELETE FROM {_table(mapping.table)}"
+        f" WHERE ({_listed(mapping.key)}) = ({places})"
     )
 
 
@@ -325,44 +389,52 @@ def _prepared_name(kind: str, table: str) -> str:
 
 
 def _upsert(mapping: TableMapping, rows: str) -> str:
-    updates = ",".join(f'"{name}"=excluded."{name}"' for name, _ in mapping.values)
+    names = [_quoted(name) for name, _ in mapping.values]
+    updates = ",".join(f"{name}=excluded.{name}" for name in names)
     return (
-        f"INSERT INTO {_quoted(mapping.table)} ({_names(mapping.columns)}) VALUES {rows}"
-        f" ON CONFLICT ({_names(mapping.key)}) DO UPDATE SET {updates}"
+        f"INSERT INTO {_table(mapping.table)} ({_listed(mapping.columns)}) VALUES {rows}"
+        f" ON CONFLICT ({_listed(mapping.key)}) DO"
+        f" {f'UPDATE SET {updates}' if updates else 'NOTHING'}"
     )
-
-
-def _quoted(table: str) -> str:
-    return ".".join(f'"{part}"' for part in table.split("."))
-
-
-def _names(columns: Sequence[Column]) -> str:
-    return ",".join(f'"{name}"' for name, _ in columns)
 
 
 def _found_column(
     type_name: str, nullable: bool, required: bool, generated: bool, is_exact: bool
 ) -> FoundColumn:
     """Returns a column of the catalogue; a generated one takes no type."""
-    takes: set[ColumnType] = set()
-    low, high, characters_max = 0, 0, None
+    kinds: tuple[ColumnType, ...] = ()
+    low = high = 0
+    digits_max = scale = characters_max = None
+    fraction_digits = 6
+    match = _TYPE.fullmatch(type_name)
+    base, arguments = (match[1] + match[3], match[2] or "") if match else (type_name, "")
+    numbers = [int(number) for number in arguments.split(",") if number]
     if generated:
         type_name += ", generated"
-    elif bits := _INTEGER_BITS.get(type_name):
-        takes, low, high = {ColumnType.INTEGER}, -(1 << bits - 1), (1 << bits - 1) - 1
-    elif text := _TEXT.fullmatch(type_name):
-        takes, characters_max = {ColumnType.TEXT}, int(text[1]) if text[1] else None
-    elif type_name == "bytea":
-        takes = {ColumnType.BYTES}
-    elif type_name in ("json", "jsonb"):
-        takes = {ColumnType.JSON}
+    elif bits := _INTEGER_BITS.get(base):
+        kinds, low, high = (_T.INTEGER,), -(1 << bits - 1), (1 << bits - 1) - 1
+    elif base == "numeric":
+        kinds = (_T.INTEGER, _T.DECIMAL)
+        digits_max, scale = (numbers[0] - numbers[1], numbers[1]) if numbers else (None, None)
+        high = 10 ** (_ANY_DIGITS if digits_max is None else digits_max) - 1
+        low = -high
+    elif base in ("character varying", "text"):
+        kinds = (_T.TEXT, _T.CHAR, _T.UUID, _T.INET)
+        characters_max = numbers[0] if numbers else None
+    else:
+        kinds = _TAKES.get(base, ())
+        fraction_digits = numbers[0] if numbers else 6
     return FoundColumn(
         type=type_name,
-        takes=frozenset(takes),
+        takes=frozenset(kinds),
         low=low,
         high=high,
+        digits_max=digits_max,
+        scale=scale,
+        fraction_digits=fraction_digits,
         characters_max=characters_max,
         required=required and not generated,
         nullable=nullable,
         is_exact=is_exact,
+        takes_nul=False,
     )

@@ -14,7 +14,7 @@ P3 (two phases) and C0 (the newest change of a row wins).
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,18 +29,19 @@ from ..errors import TransientFailure, UnsuitableTarget
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
-from .rocksdb import Decode
-from .sql_schema import (
-    OTHERS,
-    BoundSchema,
+from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
+from .sql_tables import (
+    BoundTables,
+    ChangeKind,
     Column,
     ColumnType,
-    SqlSchema,
+    RowChange,
+    SourceTables,
     SqlValue,
     TableChanges,
     TableMapping,
+    runs,
 )
-from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
 
 COMMIT_PAUSES_MS = (0, 50, 100, 200, 400, 800, 1_600)
 """Pauses before each attempt to commit again after the server lost or undid a commit."""
@@ -72,8 +73,7 @@ class SqlTarget:
     def __init__(
         self,
         server: SqlServer,
-        schema: SqlSchema,
-        decode: Decode,
+        tables: SourceTables,
         *,
         replica: str,
         workers: int,
@@ -90,11 +90,10 @@ class SqlTarget:
             expected = "1 to 64 letters, digits, underscores, dots, dashes"
             raise InvalidSetting(name="replica", value=replica, expected=expected)
         self._server = server
-        self._decode = decode
         self._replica = replica
         self._owner = sha256(replica.encode()).hexdigest()[:16]
         self._two_phase = two_phase
-        self._mappings = tuple(schema.mappings.values())
+        self._source_tables = tables
         self._sessions: dict[int, _WorkerSession] = {}
         self._own: Session | None = None
         self._own_lock = threading.RLock()
@@ -102,7 +101,7 @@ class SqlTarget:
         self._saved = GtidSet()
         self._deleted = GtidSet()
         try:
-            self._schema = self._suitable(schema, workers)
+            self._tables = self._suitable(tables, workers)
         except BaseException:
             self.close()
             raise
@@ -114,7 +113,9 @@ class SqlTarget:
             TransientFailure: nothing of the job was written.
             UnsuitableTarget: a row does not fit its table; nothing was written.
         """
-        rows = self._rows(job)
+        changes = self._tables.changes(job.entries)
+        if (part := job.part) is not None:
+            changes = [change for change in changes if part.takes(change.name)]
         worker = _AT_COMMIT if job.at_commit else job.worker
         gtid = job.entries[0].gtid
         branch = None
@@ -124,17 +125,14 @@ class SqlTarget:
         begin = self._server.begin(branch)
         # Which rows to write is known only from the answer, which also takes the locks of their
         # versions.
-        begins_first = job.keeps_newest and bool(rows)
+        begins_first = job.keeps_newest and bool(changes)
         try:
             if begins_first:
                 self._run(worker, begin)
-                rows = self._newest(worker, rows)
+                changes = self._newest(worker, changes)
             statements = [] if begins_first else [begin]
-            for changes in self._schema.changes((key, value) for key, (value, _) in rows.items()):
-                if changes.deletes:
-                    statements += self._server.delete(changes)
-                if changes.puts:
-                    statements += self._server.put(changes)
+            for run in runs(changes):
+                statements += self._server.write(run)
             statements += self._marks(job)
             self._run(worker, *statements, is_open=begins_first)
         except BaseException as error:
@@ -211,7 +209,7 @@ class SqlTarget:
         old = self._saved.difference(self._deleted)
         # Parts stay in the rows of `groupcert_executed`, and are read from there.
         encoded = replace(checkpoint, parts={}).encode().decode()
-        row = TableChanges(_CHECKPOINTS, [(self._replica, encoded)], [])
+        row = TableChanges(ChangeKind.PUT, _CHECKPOINTS, (), [(self._replica, encoded)])
         deletes = [
             f"DELETE FROM groupcert_executed WHERE replica = {self._literal(self._replica)}"
             f" AND source = {self._literal(source)} AND number BETWEEN {first} AND {last}"
@@ -219,7 +217,7 @@ class SqlTarget:
             for first, last in old.intervals(source)
         ]
         begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
-        statements = [begin, *self._server.put(row), *deletes, *commit]
+        statements = [begin, *self._server.write(row), *deletes, *commit]
         try:
             self._ask(*statements)
         except TransientFailure as failure:
@@ -238,8 +236,8 @@ class SqlTarget:
         if own:
             own.close()
 
-    def _suitable(self, schema: SqlSchema, workers: int) -> BoundSchema:
-        """Returns the schema bound to the server's tables, after checking settings and tables."""
+    def _suitable(self, tables: SourceTables, workers: int) -> BoundTables:
+        """Returns the tables as the server has them, after checking its settings, too."""
         server = self._server
         session = self._own_session()
         branches = workers if self._two_phase else 0
@@ -248,46 +246,27 @@ class SqlTarget:
             raise UnsuitableTarget(
                 target=server.name, problem="; ".join(wrong), expected="settings as named"
             )
-        tables = [mapping.table for mapping in self._mappings]
-        found = server.find(session, tables)
-        others = schema.mappings.get(OTHERS)
-        if others is None or others.table in found:
-            others = None
-        there = [mapping for mapping in self._mappings if mapping is not others]
-        SqlSchema(there).bind(found, server.name)
-        self._ask(*server.create(others))
-        return schema.bind(server.find(session, tables), server.name)
+        names = [mapping.table for mapping in tables.tables]
+        found = server.find(session, names)
+        tables.bind(found, server.name)
+        others = tables.others
+        is_missing = others is not None and others.table not in found
+        self._ask(*server.create(others if is_missing else None))
+        return tables.bind(server.find(session, names), server.name)
 
-    def _rows(self, job: Job[SqlExecution]) -> dict[bytes, tuple[bytes | None, int]]:
-        """Returns the last change of each row, with the version of the transaction that made it."""
-        rows: dict[bytes, tuple[bytes | None, int]] = {}
-        for entry in job.entries:
-            if not entry.payload:
-                continue
-            put_keys, put_values, delete_keys = self._decode(entry.payload)
-            for key, value in zip(put_keys, put_values, strict=True):
-                rows[key] = (value, entry.version)
-            for key in delete_keys:
-                rows[key] = (None, entry.version)
-        if (part := job.part) is not None:
-            return {key: row for key, row in rows.items() if part.takes(key)}
-        return rows
-
-    def _newest(
-        self, worker: int, rows: Mapping[bytes, tuple[bytes | None, int]]
-    ) -> dict[bytes, tuple[bytes | None, int]]:
-        """Returns the rows that are newer than the server's, and stores their versions there; a
-        deleted row keeps its version.
+    def _newest(self, worker: int, changes: Sequence[RowChange]) -> list[RowChange]:
+        """Returns the changes of rows that are newer than the server's, and stores their versions
+        there; a deleted row keeps its version.
         """
         # Sorted, so that transactions that share rows lock them in one order.
-        versions = sorted((key, version) for key, (_, version) in rows.items())
-        newest: dict[bytes, tuple[bytes | None, int]] = {}
+        versions = sorted((change.name, change.version) for change in changes)
+        newest: set[bytes] = set()
         for start in range(0, len(versions), ROWS_PER_STATEMENT):
             chunk = versions[start : start + ROWS_PER_STATEMENT]
             newer = self._server.newest(self._replica, chunk)
             found = self._run(worker, *newer, is_open=True)
-            newest |= {key: rows[key] for (key,) in found}
-        return newest
+            newest.update(name for (name,) in found)
+        return [change for change in changes if change.name in newest]
 
     def _marks(self, job: Job[SqlExecution]) -> list[str]:
         """Returns the statements that note the job's GTIDs, or its part of one, as executed."""
@@ -399,7 +378,7 @@ class SqlTarget:
         if session is None:
             if is_open:
                 raise TransientFailure(kind="connection_lost", text="the session has ended")
-            session = _WorkerSession(self._server.connect(self._mappings))
+            session = _WorkerSession(self._server.connect(self._source_tables.tables))
             self._sessions[worker] = session
         if self._closed:
             self._drop(worker)

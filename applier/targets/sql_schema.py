@@ -21,105 +21,47 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, NamedTuple, Self
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Self
 
 from ..errors import UnsuitableTarget
+from ..queue.relay_group import RelayEntry
 from ..queue.row_parts import table_of
+from .rocksdb import Decode
+from .sql_tables import (
+    ChangeKind,
+    Column,
+    ColumnType,
+    FoundColumn,
+    FoundTable,
+    Row,
+    RowChange,
+    SqlValue,
+    TableMapping,
+)
 
 OTHERS = "*"
 OTHERS_TABLE = "groupcert_rows"
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 _NAME = re.compile(r"[^\s.\"`\\\0]+(\.[^\s.\"`\\\0]+)?")
 
-SqlValue = int | str | bytes | None
-Row = tuple[SqlValue, ...]
-
-
-class ColumnType(Enum):
-    """The type by which the bytes of a key or a value are read."""
-
-    INTEGER = "integer"
-    TEXT = "text"
-    BYTES = "bytes"
-    JSON = "json"
-
-
 KEY_TYPES = (ColumnType.INTEGER, ColumnType.TEXT, ColumnType.BYTES)
-VALUE_TYPES = tuple(ColumnType)
+VALUE_TYPES = (*KEY_TYPES, ColumnType.JSON)
 FIELD_TYPES = (ColumnType.INTEGER, ColumnType.TEXT, ColumnType.JSON)
 
 
-class Column(NamedTuple):
-    """A column as the mapping names it."""
-
-    name: str
-    type: ColumnType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableMapping:
-    """The target of one source table's rows; `source` is `*` for all other tables.
-
-    `has_fields`: `values` are fields of a JSON object, else the one column is the whole value.
-    """
-
-    source: str
-    table: str
-    key: tuple[Column, ...]
-    values: tuple[Column, ...]
-    has_fields: bool = False
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """All columns that are written."""
-        return self.key + self.values
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundColumn:
-    """A column of the server: its type in the server's spelling, what it `takes`, its limits.
-
-    `required`: a new row must name it. `is_exact`: values that differ are different in a key.
-    """
-
-    type: str
-    takes: frozenset[ColumnType]
-    low: int = 0
-    high: int = 0
-    characters_max: int | None = None
-    bytes_max: int | None = None
-    required: bool = False
-    nullable: bool = True
-    is_exact: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTable:
-    """A table of the server; `problem`: why it cannot be written to at all."""
-
-    columns: Mapping[str, FoundColumn]
-    unique_keys: Sequence[tuple[str, ...]]
-    problem: str = ""
-
-
-class TableChanges(NamedTuple):
-    """The changes of one transaction to one table: rows to write, keys to delete, in key order."""
-
-    mapping: TableMapping
-    puts: list[Row]
-    deletes: list[Row]
-
-
 class SqlSchema:
-    """A mapping as read from the file; it knows no server."""
+    """A mapping as read from the file; it knows no server. A `SourceTables`."""
 
-    def __init__(self, mappings: Iterable[TableMapping]) -> None:
+    def __init__(self, mappings: Iterable[TableMapping], decode: Decode) -> None:
+        """Maps the rows that `decode` reads from payloads."""
         self.mappings = {mapping.source: mapping for mapping in mappings}
+        self.tables = [*self.mappings.values()]
+        self.others = self.mappings.get(OTHERS)
+        self._decode = decode
 
     @classmethod
-    def parse(cls, text: str, name: str = "schema mapping") -> Self:
+    def parse(cls, text: str, decode: Decode, name: str = "schema mapping") -> Self:
         """Reads a mapping file; errors name `name`.
 
         Raises:
@@ -143,10 +85,11 @@ class SqlSchema:
             raise UnsuitableTarget(
                 target=name, problem="; ".join(problems), expected="a mapping without these"
             )
-        return cls(mappings)
+        return cls(mappings, decode)
 
     def bind(self, found: Mapping[str, FoundTable], target: str) -> "BoundSchema":
-        """Returns the mapping over the server's tables, which are named as in the mapping.
+        """Returns the mapping over the server's tables, which are named as in the mapping; that for
+        other rows may be missing.
 
         Raises:
             UnsuitableTarget: tables do not fit; with all problems at once.
@@ -156,7 +99,8 @@ class SqlSchema:
         for source, mapping in self.mappings.items():
             table = found.get(mapping.table)
             if table is None:
-                problems.append(f"table {mapping.table} is missing")
+                if mapping is not self.others:
+                    problems.append(f"table {mapping.table} is missing")
             elif table.problem:
                 problems.append(f"table {mapping.table} {table.problem}")
             elif unfit := list(_unfit(mapping, table)):
@@ -169,51 +113,96 @@ class SqlSchema:
                 problem="; ".join(problems),
                 expected="tables as the schema mapping has them",
             )
-        return BoundSchema(bound, target)
+        return BoundSchema(bound, _ranks(found), self._decode, target)
 
 
 class BoundSchema:
-    """A mapping that fits the server; converts rows into changes of tables."""
+    """A mapping that fits the server; converts rows into changes of tables. A `BoundTables`."""
 
-    def __init__(self, tables: Mapping[str, "_BoundTable"], target: str) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, "_BoundTable"],
+        ranks: Mapping[str, int],
+        decode: Decode,
+        target: str,
+    ) -> None:
         self._tables = tables
+        self._ranks = ranks
+        self._decode = decode
         self._target = target
 
-    def changes(self, rows: Iterable[tuple[bytes, bytes | None]]) -> list[TableChanges]:
-        """Returns the changes of a transaction by table; a row without a value is deleted. The
-        order of tables and keys is always the same, so that transactions which share rows lock them
-        alike.
+    def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
+        """Returns the last change of each row, by table and key: transactions that share rows lock
+        them in one order. Rows of parents are written before those of their children, and deleted
+        after them.
 
         Raises:
             UnsuitableTarget: a row does not fit its columns, or its table has no mapping.
         """
-        changes: dict[str, TableChanges] = {}
-        for name, value in sorted(rows, key=_name_of):
-            source = table_of(name)
-            table = self._tables.get(source) or self._tables.get(OTHERS)
-            if table is None:
-                raise UnsuitableTarget(
-                    target=self._target,
-                    problem=f"row {name!r} is of table {source!r}, which has no mapping",
-                    expected=f'an entry for it, or for "{OTHERS}", in the schema mapping',
-                )
-            mine = changes.get(table.mapping.table)
-            if mine is None:
-                mine = TableChanges(table.mapping, [], [])
-                changes[table.mapping.table] = mine
-            try:
-                key = table.key(name)
-                if value is None:
-                    mine.deletes.append(key)
-                else:
-                    mine.puts.append(key + table.values(value))
-            except _Unfit as unfit:
-                raise UnsuitableTarget(
-                    target=self._target,
-                    problem=f"row {name!r} does not fit table {mine.mapping.table}: {unfit}",
-                    expected="rows that fit the columns of the schema mapping",
-                ) from None
-        return [changes[table] for table in sorted(changes)]
+        rows: dict[bytes, tuple[bytes | None, int]] = {}
+        for entry in entries:
+            if not entry.payload:
+                continue
+            put_keys, put_values, delete_keys = self._decode(entry.payload)
+            for key, value in zip(put_keys, put_values, strict=True):
+                rows[key] = (value, entry.version)
+            for key in delete_keys:
+                rows[key] = (None, entry.version)
+        deletes: list[tuple[int, str, RowChange]] = []
+        puts: list[tuple[int, str, RowChange]] = []
+        for name in sorted(rows):
+            change = self._change(name, *rows[name])
+            table = change.mapping.table
+            rank = self._ranks.get(table, 0)
+            if change.kind is ChangeKind.PUT:
+                puts.append((rank, table, change))
+            else:
+                deletes.append((-rank, table, change))
+        # Sorting is stable: within a table, changes stay in the order of their names.
+        ordered = [*sorted(deletes, key=_rank), *sorted(puts, key=_rank)]
+        return [change for *_, change in ordered]
+
+    def _change(self, name: bytes, value: bytes | None, version: int) -> RowChange:
+        source = table_of(name)
+        table = self._tables.get(source) or self._tables.get(OTHERS)
+        if table is None:
+            raise UnsuitableTarget(
+                target=self._target,
+                problem=f"row {name!r} is of table {source!r}, which has no mapping",
+                expected=f'an entry for it, or for "{OTHERS}", in the schema mapping',
+            )
+        try:
+            key, kind = table.key(name), ChangeKind.DELETE_ANY
+            if value is not None:
+                key, kind = key + table.values(value), ChangeKind.PUT
+        except _Unfit as unfit:
+            raise UnsuitableTarget(
+                target=self._target,
+                problem=f"row {name!r} does not fit table {table.mapping.table}: {unfit}",
+                expected="rows that fit the columns of the schema mapping",
+            ) from None
+        return RowChange(name, version, kind, table.mapping, (), key)
+
+
+def _rank(change: tuple[int, str, RowChange]) -> tuple[int, str]:
+    return change[:2]
+
+
+def _ranks(found: Mapping[str, FoundTable]) -> dict[str, int]:
+    """Returns for each table how many tables come before it, parents first."""
+    parents = {
+        name: {parent for parent in table.parents if parent in found and parent != name}
+        for name, table in found.items()
+    }
+    try:
+        ordered = list(TopologicalSorter(parents).static_order())
+    except CycleError:
+        # No order of tables serves: the target's constraints have to be deferred.
+        return {}
+    ranks: dict[str, int] = {}
+    for name in ordered:
+        ranks[name] = 1 + max((ranks[parent] for parent in parents[name]), default=-1)
+    return ranks
 
 
 class _Unfit(Exception):
@@ -266,10 +255,6 @@ class _BoundTable:
         if not (is_integer if column.type is ColumnType.INTEGER else isinstance(value, str)):
             raise _Unfit(f"field {name} is {value!r}, expected {column.type.value}")
         return read(str(value).encode(errors="surrogatepass"))
-
-
-def _name_of(row: tuple[bytes, bytes | None]) -> bytes:
-    return row[0]
 
 
 def _json(value: bytes) -> object:

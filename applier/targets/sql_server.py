@@ -4,11 +4,14 @@ Statements are text, and a request of several is one round trip; statements too 
 request make several. The SQL target knows no driver and no dialect.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...certifier.gtid import Gtid
-from .sql_schema import (
+from ..errors import TransientFailure
+from .sql_tables import (
+    ChangeKind,
+    Column,
     FoundTable,
     Row,
     SqlValue,
@@ -32,6 +35,19 @@ class Branch(NamedTuple):
     number: int
 
 
+class Exactly(str):
+    """A statement that changes `rows` rows where the target is as its source was."""
+
+    rows: int
+
+    @classmethod
+    def of(cls, rows: int, text: str) -> "Exactly":
+        """Returns the statement."""
+        statement = cls(text)
+        statement.rows = rows
+        return statement
+
+
 class Session(Protocol):
     """One connection; only one thread at a time uses it."""
 
@@ -39,7 +55,8 @@ class Session(Protocol):
         """Runs statements in one round trip, large ones in several; returns the last one's rows.
 
         Raises:
-            TransientFailure: with `connection_lost`, whether the last one took effect is unknown.
+            TransientFailure: with `connection_lost`, whether the last one took effect is unknown;
+                with `no_row`, one that is `Exactly` changed fewer rows.
         """
         ...
 
@@ -64,17 +81,73 @@ def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 def requests(
     statements: Iterable[str], characters_max: int = REQUEST_CHARACTERS_MAX
-) -> Iterator[str]:
-    """Yields statements in order, as many together as one request takes."""
+) -> Iterator[list[str]]:
+    """Yields statements in order, as many together as one request takes, joined by `;`."""
     request: list[str] = []
     size = 0
     for statement in statements:
         if request and size + len(statement) >= characters_max:
-            yield ";".join(request)
+            yield request
             request, size = [], 0
         request.append(statement)
         size += len(statement) + 1
-    yield ";".join(request)
+    yield request
+
+
+def check_changed(request: Sequence[str], changed: Sequence[int]) -> None:
+    """Raises TransientFailure unless each statement that is `Exactly` changed its rows; `changed`:
+    rows that each has changed, in order.
+    """
+    for statement, rows in zip(request, changed, strict=True):
+        if isinstance(statement, Exactly) and rows != statement.rows:
+            # No verdict before the job's turn: an earlier transaction may be about to write them.
+            text = f"{rows} of {statement.rows} rows are there for {statement[:200]}"
+            raise TransientFailure(kind="no_row", text=text)
+
+
+def quoted(name: str, quote: str) -> str:
+    """Returns a name, such as a column's, in quotes."""
+    return f"{quote}{name.replace(quote, 2 * quote)}{quote}"
+
+
+def quoted_table(table: str, quote: str) -> str:
+    """Returns the name of a table, or of one in another schema, in quotes."""
+    return ".".join([quoted(part, quote) for part in table.split(".")])
+
+
+def listed(columns: Sequence[Column], quote: str) -> str:
+    """Returns the names of columns in quotes, with commas."""
+    return ",".join([quoted(name, quote) for name, _ in columns])
+
+
+def plain_statements(
+    changes: TableChanges, quote: str, literal: Callable[[SqlValue], str]
+) -> Iterator[str]:
+    """Yields what all servers write alike: INSERT, UPDATE and DELETE."""
+    kind, mapping, columns, rows = changes
+    table = quoted_table(mapping.table, quote)
+
+    def values(row: Row) -> str:
+        return f"({','.join(map(literal, row))})"
+
+    if kind is ChangeKind.INSERT:
+        names = listed(mapping.columns, quote)
+        for chunk in chunks(rows):
+            yield f"INSERT INTO {table} ({names}) VALUES {','.join(map(values, chunk))}"
+    elif kind is ChangeKind.UPDATE:
+        # One by one, as their source did: rows that swap a unique value cannot go together.
+        names = [quoted(name, quote) for name, _ in columns]
+        keys = [quoted(name, quote) for name, _ in mapping.key]
+        for row in rows:
+            texts = [*map(literal, row)]
+            sets = ",".join(map("{}={}".format, names, texts[: len(names)]))
+            where = " AND ".join(map("{}={}".format, keys, texts[len(names) :]))
+            yield Exactly.of(1, f"UPDATE {table} SET {sets} WHERE {where}")
+    else:
+        keys_listed = listed(mapping.key, quote)
+        for chunk in chunks(rows):
+            text = f"DELETE FROM {table} WHERE ({keys_listed}) IN ({','.join(map(values, chunk))})"
+            yield text if kind is ChangeKind.DELETE_ANY else Exactly.of(len(chunk), text)
 
 
 class SqlServer(Protocol):
@@ -114,12 +187,8 @@ class SqlServer(Protocol):
         """Returns a value as a literal of a statement."""
         ...
 
-    def put(self, changes: TableChanges) -> Iterable[str]:
-        """Returns statements that write rows whole, whether or not their keys exist."""
-        ...
-
-    def delete(self, changes: TableChanges) -> Iterable[str]:
-        """Returns statements that delete keys, whether or not they exist."""
+    def write(self, changes: TableChanges) -> Iterable[str]:
+        """Returns statements that make changes of one kind."""
         ...
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:

@@ -119,14 +119,14 @@ def opens_target(
 
         schema = _schema(target, mapping)
         return lambda: open_postgresql(
-            target, schema, decode_changes, replica=replica, workers=workers, two_phase=two_phase
+            target, schema, replica=replica, workers=workers, two_phase=two_phase
         )
     if kind in ("mysql", "mariadb"):
         from ...applier.targets.mysql import open_target as open_mysql
 
         schema = _schema(target, mapping)
         return lambda: open_mysql(
-            target, schema, decode_changes, replica=replica, workers=workers, two_phase=two_phase
+            target, schema, replica=replica, workers=workers, two_phase=two_phase
         )
     raise InvalidSetting(
         name="target",
@@ -170,7 +170,7 @@ def _schema(target: str, mapping: Path | None) -> SqlSchema:
             problem="there is no mapping of rows to its tables",
             expected="--mapping FILE, a TOML file (see applier/targets/sql_schema.py)",
         )
-    return SqlSchema.parse(mapping.read_text(encoding="utf-8"), str(mapping))
+    return SqlSchema.parse(mapping.read_text(encoding="utf-8"), decode_changes, str(mapping))
 
 
 def replica_scheme(config: ReplicaConfig) -> Scheme:

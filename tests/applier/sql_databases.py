@@ -15,8 +15,9 @@ from groupcert.applier.queue.row_parts import Part
 from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import mysql, postgresql
 from groupcert.applier.targets.sql import SqlExecution, SqlTarget
-from groupcert.applier.targets.sql_schema import SqlSchema, TableMapping
+from groupcert.applier.targets.sql_schema import SqlSchema
 from groupcert.applier.targets.sql_server import Session, SqlServer
+from groupcert.applier.targets.sql_tables import TableMapping
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from tests.servers import connect_mariadb
@@ -156,10 +157,8 @@ class Database:
         )
         if before_request:
             server = cast(SqlServer, _InterruptedServer(server, before_request))
-        mapping = SqlSchema.parse(schema)
-        return SqlTarget(
-            server, mapping, decode, replica=replica, workers=workers, two_phase=two_phase
-        )
+        mapping = SqlSchema.parse(schema, decode)
+        return SqlTarget(server, mapping, replica=replica, workers=workers, two_phase=two_phase)
 
     def connect(self) -> Any:
         """A session of the test's own; each statement commits."""

@@ -134,7 +134,8 @@ def _sql_database(
             f'[tables."{table}"]\ntable = "{name}"\n'
             'key = { id = "integer" }\nvalue = { value = "text" }'
             for table, name in names.items()
-        )
+        ),
+        decode_changes,
     )
 
     def rows() -> Rows:
@@ -154,9 +155,7 @@ def _sql_database(
                 with statements(connect(DATABASE)) as inside:
                     for name in names.values():
                         inside(f"CREATE TABLE {name} ({columns})")
-                target = open_target(
-                    schema, decode_changes, replica=REPLICA, workers=max(workers, 1)
-                )
+                target = open_target(schema, replica=REPLICA, workers=max(workers, 1))
                 with closing(target):
                     yield Opened(target, rows)
             finally:

@@ -70,9 +70,9 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
         assert raised.value.kind == "connection_lost"
         assert not progress.checkpoint.gtid_executed
         target.close()
-    schema = SqlSchema.parse(SCHEMA)
+    schema = SqlSchema.parse(SCHEMA, decode)
     with PostgreSqlServer(own_folder, PREPARING) as server:
-        again = postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4)
+        again = postgresql.open_target(server.dsn, schema, replica="r1", workers=4)
         found = again.checkpoint() or Checkpoint()
         count = found.gtid_executed.count()
         assert found.gtid_executed == gtids(*range(1, count + 1))
@@ -125,15 +125,13 @@ def test_who_could_not_commit_is_named(target_dsn: str) -> None:
 
 
 def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
-    schema = SqlSchema.parse('[tables."*"]')
+    schema = SqlSchema.parse('[tables."*"]', decode)
     with PostgreSqlServer(own_folder, "max_prepared_transactions=0") as server:
         with pytest.raises(UnsuitableTarget, match="max_prepared_transactions is 0, expected 4"):
-            postgresql.open_target(
-                server.dsn, schema, decode, replica="r1", workers=4, two_phase=True
-            )
+            postgresql.open_target(server.dsn, schema, replica="r1", workers=4, two_phase=True)
         with psycopg.connect(server.dsn) as session:
             assert session.execute("SELECT to_regclass('groupcert_executed')").fetchone() == (None,)
-        postgresql.open_target(server.dsn, schema, decode, replica="r1", workers=4).close()
+        postgresql.open_target(server.dsn, schema, replica="r1", workers=4).close()
 
 
 def test_tables_may_be_in_another_schema_and_have_other_types(target_dsn: str) -> None:
@@ -173,9 +171,7 @@ def test_tables_that_cannot_be_written_are_refused(
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:
-    schema = SqlSchema.parse('[tables."*"]')
+    schema = SqlSchema.parse('[tables."*"]', decode)
     with pytest.raises(TransientFailure) as raised:
-        postgresql.open_target(
-            "postgresql://127.0.0.1:1/x", schema, decode, replica="r1", workers=1
-        )
+        postgresql.open_target("postgresql://127.0.0.1:1/x", schema, replica="r1", workers=1)
     assert raised.value.kind == "connection_lost"

@@ -341,8 +341,8 @@ def test_a_deadlock_is_transient(database: Database) -> None:
     else:
         opening = partial(mysql.open_target, lock_timeout_seconds=600)
         waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    schema = SqlSchema.parse(SCHEMA)
-    target = opening(database.address, schema, decode, replica="r1", workers=1)
+    schema = SqlSchema.parse(SCHEMA, decode)
+    target = opening(database.address, schema, replica="r1", workers=1)
     mine = job(entry(1, {"shop.orders/1": "a", "shop.orders/2": "b"}))
     with (
         closing(database.connect()) as session,

@@ -3,13 +3,15 @@
 import pytest
 
 from groupcert.applier.errors import UnsuitableTarget
-from groupcert.applier.targets.sql_schema import (
-    BoundSchema,
+from groupcert.applier.targets.sql_schema import BoundSchema, SqlSchema
+from groupcert.applier.targets.sql_tables import (
+    ChangeKind,
     ColumnType,
     FoundColumn,
     FoundTable,
-    SqlSchema,
+    RowChange,
 )
+from tests.applier.sql_databases import decode, entry
 
 INTEGER = FoundColumn(
     type="smallint", takes=frozenset({ColumnType.INTEGER}), low=-9, high=99, nullable=False
@@ -40,23 +42,37 @@ NAMES_FOUND = FoundTable(columns={"name": TEXT, "content": BYTES}, unique_keys=[
 
 
 def bound(text: str, **found: FoundTable) -> BoundSchema:
-    return SqlSchema.parse(text).bind(found, "server")
+    return SqlSchema.parse(text, decode).bind(found, "server")
+
+
+def changes_of(schema: BoundSchema, rows: dict[bytes, bytes | None]) -> list[RowChange]:
+    puts = [(key, value) for key, value in rows.items() if value is not None]
+    deletes = [key for key, value in rows.items() if value is None]
+    bytes_of = ([key for key, _ in puts], [value for _, value in puts], deletes)
+    schema._decode = lambda _: bytes_of
+    return schema.changes([entry(1, {"": ""})])
+
+
+def shown(
+    schema: BoundSchema, rows: dict[bytes, bytes | None]
+) -> list[tuple[str, ChangeKind, tuple[object, ...]]]:
+    return [(each.mapping.table, each.kind, each.row) for each in changes_of(schema, rows)]
 
 
 def problems_of(text: str) -> str:
     with pytest.raises(UnsuitableTarget) as raised:
-        SqlSchema.parse(text, "mapping.toml")
+        SqlSchema.parse(text, decode, "mapping.toml")
     assert raised.value.target == "mapping.toml"
     return raised.value.problem
 
 
 def test_a_mapping_names_tables_keys_and_values() -> None:
-    schema = SqlSchema.parse(ITEMS + '[tables."*"]')
+    schema = SqlSchema.parse(ITEMS + '[tables."*"]', decode)
     items, others = schema.mappings["shop.items"], schema.mappings["*"]
     assert [column.name for column in items.key] == ["tenant", "id"]
     assert items.has_fields and not others.has_fields
     assert (items.table, others.table) == ("items", "groupcert_rows")
-    plain = SqlSchema.parse('[tables."a.b"]\nkey = { k = "bytes" }\nvalue = { v = "json" }')
+    plain = SqlSchema.parse('[tables."a.b"]\nkey = { k = "bytes" }\nvalue = { v = "json" }', decode)
     assert plain.mappings["a.b"].table == "a.b"
 
 
@@ -115,12 +131,27 @@ def test_a_mapping_that_is_none_is_refused(text: str, expected: str) -> None:
 def test_rows_become_columns_by_table_in_key_order() -> None:
     schema = bound(ITEMS + NAMES, items=ITEMS_FOUND, names=NAMES_FOUND)
     value = b'{"amount": 3, "note": null, "extra": [1], "more": 0}'
-    changes = schema.changes(
-        [(b"shop.items/b/2", value), (b"x", b"y"), (b"shop.items/a/7", None), (b"a", b"")]
+    rows = {b"shop.items/b/2": value, b"x": b"y", b"shop.items/a/7": None, b"a": b""}
+    assert shown(schema, rows) == [
+        ("items", ChangeKind.DELETE_ANY, ("a", 7)),
+        ("items", ChangeKind.PUT, ("b", 2, 3, None, "[1]")),
+        ("names", ChangeKind.PUT, ("a", b"")),
+        ("names", ChangeKind.PUT, ("x", b"y")),
+    ]
+
+
+def test_parents_are_written_before_their_children_and_deleted_after_them() -> None:
+    child = FoundTable(
+        columns=ITEMS_FOUND.columns, unique_keys=[("id", "tenant")], parents=("names",)
     )
-    assert [(each.mapping.table, each.puts, each.deletes) for each in changes] == [
-        ("items", [("b", 2, 3, None, "[1]")], [("a", 7)]),
-        ("names", [("a", b""), ("x", b"y")], []),
+    schema = bound(ITEMS + NAMES, items=child, names=NAMES_FOUND)
+    value = b'{"amount": 3, "note": null, "extra": [1]}'
+    rows = {b"shop.items/b/2": value, b"x": b"y", b"shop.items/a/7": None, b"a": None}
+    assert [(table, kind) for table, kind, _ in shown(schema, rows)] == [
+        ("items", ChangeKind.DELETE_ANY),
+        ("names", ChangeKind.DELETE_ANY),
+        ("names", ChangeKind.PUT),
+        ("items", ChangeKind.PUT),
     ]
 
 
@@ -150,18 +181,18 @@ def test_rows_become_columns_by_table_in_key_order() -> None:
 def test_a_row_that_does_not_fit_is_named(row: bytes, value: bytes, expected: str) -> None:
     schema = bound(ITEMS + NAMES, items=ITEMS_FOUND, names=NAMES_FOUND)
     with pytest.raises(UnsuitableTarget) as raised:
-        schema.changes([(row, value)])
+        changes_of(schema, {row: value})
     assert raised.value.problem.startswith(f"row {row!r} does not fit table ")
     assert expected in raised.value.problem
 
 
 def test_rows_without_a_mapping_are_refused_unless_there_is_one_for_all_others() -> None:
     with pytest.raises(UnsuitableTarget, match="which has no mapping"):
-        bound(NAMES, names=NAMES_FOUND).changes([(b"shop.items/1", b"")])
+        changes_of(bound(NAMES, names=NAMES_FOUND), {b"shop.items/1": b""})
     both = NAMES + '[tables."*"]'
     found = FoundTable(columns={"row_key": BYTES, "value": BYTES}, unique_keys=[("row_key",)])
-    changes = bound(both, names=NAMES_FOUND, groupcert_rows=found).changes([(b"a/1", b"x")])
-    assert changes[0].puts == [(b"a/1", b"x")]
+    schema = bound(both, names=NAMES_FOUND, groupcert_rows=found)
+    assert shown(schema, {b"a/1": b"x"}) == [("groupcert_rows", ChangeKind.PUT, (b"a/1", b"x"))]
 
 
 def test_tables_that_do_not_fit_are_refused_with_all_problems() -> None:

@@ -1,0 +1,438 @@
+"""Tables of a MySQL or MariaDB source in an SQL server: each as a table of the same columns.
+
+Changes are made in the source's order, row by row: its foreign keys and unique keys held after each
+of them, and so do the target's. What the target cannot hold is found before the first row, by
+table, column and type. A target that differs from its source is found where a row that is updated
+or deleted is not there, or one that is inserted is.
+
+A cascade of InnoDB is not in a log: the target's own foreign key has to do the same.
+
+Source: MySQL Reference Manual, 19.5.1 "Replication Features and Issues", 7.1.6.4
+(binlog_row_image); MariaDB Knowledge Base, "Replication and Foreign Keys".
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import UnsuitableTarget
+from ..mysql_logs.row_payload import RowKind, TableRows
+from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..queue.relay_group import RelayEntry
+from .sql_tables import (
+    ChangeKind,
+    Column,
+    ColumnType,
+    FoundColumn,
+    FoundTable,
+    Row,
+    RowChange,
+    SqlValue,
+    TableMapping,
+)
+
+DecodeRows = Callable[[bytes], Iterable[TableRows]]
+"""Reads a payload."""
+_T = ColumnType
+_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_KINDS = {
+    **dict.fromkeys((*_BITS, "bit", "year"), _T.INTEGER),
+    "decimal": _T.DECIMAL,
+    "float": _T.REAL,
+    "double": _T.DOUBLE,
+    "date": _T.DATE,
+    "datetime": _T.DATETIME,
+    "timestamp": _T.TIMESTAMP,
+    "time": _T.TIME,
+    "char": _T.CHAR,
+    **dict.fromkeys(("varchar", "tinytext", "text", "mediumtext", "longtext"), _T.TEXT),
+    **dict.fromkeys(("enum", "set"), _T.TEXT),
+    "binary": _T.BINARY,
+    **dict.fromkeys(("varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _T.BYTES),
+    "json": _T.JSON,
+    "uuid": _T.UUID,
+    **dict.fromkeys(("inet4", "inet6"), _T.INET),
+    **dict.fromkeys(("geometry", "point", "linestring", "polygon", "multipoint"), _T.GEOMETRY),
+    **dict.fromkeys(("multilinestring", "multipolygon", "geometrycollection"), _T.GEOMETRY),
+    "geomcollection": _T.GEOMETRY,
+    "vector": _T.BYTES,
+}
+_BLOB_BYTES = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1}
+_NUMBERS = re.compile(r"\d+")
+_LABEL = re.compile(r"'((?:[^']|'')*)'")
+_CONSTANT = re.compile(r"-?\d+(\.\d+)?|'(?:[^']|'')*'")
+_MOVING = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+class Limits(NamedTuple):
+    """What a column's values need of their target; see `FoundColumn`. None: without limit."""
+
+    low: int = 0
+    high: int = 0
+    digits: int = 0
+    scale: int = 0
+    fraction_digits: int = 0
+    characters: int | None = None
+
+
+def kind_of(column: SourceColumn) -> ColumnType | None:
+    """Returns the kind of a column's values; None for one that no target takes."""
+    return _KINDS.get(column.data_type)
+
+
+def limits_of(column: SourceColumn) -> Limits:
+    """Returns the limits of a column's values."""
+    data_type = column.data_type
+    numbers = [int(number) for number in _NUMBERS.findall(column.column_type.partition(")")[0])]
+    first = numbers[0] if numbers else 0
+    if bits := _BITS.get(data_type):
+        if "unsigned" in column.column_type:
+            return Limits(0, (1 << bits) - 1)
+        return Limits(-(1 << bits - 1), (1 << bits - 1) - 1)
+    if data_type == "bit":
+        return Limits(0, (1 << max(first, 1)) - 1)
+    if data_type == "year":
+        return Limits(0, 2155)
+    if data_type == "decimal":
+        scale = numbers[1] if len(numbers) > 1 else 0
+        return Limits(digits=first - scale, scale=scale)
+    if data_type in ("datetime", "timestamp", "time"):
+        return Limits(fraction_digits=first)
+    if data_type in ("enum", "set"):
+        lengths = [len(label.replace("''", "'")) for label in _LABEL.findall(column.column_type)]
+        is_set = data_type == "set"
+        return Limits(characters=sum(lengths) + len(lengths) - 1 if is_set else max(lengths))
+    if data_type in ("char", "varchar", "binary", "varbinary"):
+        return Limits(characters=first)
+    size = data_type.removesuffix("blob").removesuffix("text")
+    return Limits(characters=_BLOB_BYTES.get(size))
+
+
+class ServerTables:
+    """The tables of a source, and what they are called at the target. A `SourceTables`."""
+
+    others = None
+
+    def __init__(
+        self,
+        catalogue: Mapping[str, SourceTable],
+        decode: DecodeRows,
+        *,
+        database: str = "",
+        newest_wins: bool = False,
+    ) -> None:
+        """Takes tables of a source's catalogue.
+
+        Args:
+            database: the one that is followed, whose tables have their names alone at the target;
+                if empty, several, which are databases or schemas there, too.
+            newest_wins: transactions may be executed in any order (WL#4648 C0), so that each
+                change has to be of a whole row.
+        """
+        self._decode = decode
+        self._newest_wins = newest_wins
+        self._source_tables = dict(catalogue)
+        self._mappings = {
+            name: _mapping(table, table.name if database else name)
+            for name, table in catalogue.items()
+        }
+        self.tables = [*self._mappings.values()]
+
+    def bind(self, found: Mapping[str, FoundTable], target: str) -> "BoundServerTables":
+        """Returns the tables as found at the server; see `SourceTables`."""
+        problems: list[str] = []
+        bound = {}
+        for name, table in self._source_tables.items():
+            mapping = self._mappings[name]
+            there = found.get(mapping.table)
+            if there is None:
+                problems.append(f"table {mapping.table} is missing")
+                continue
+            names = {each: mapping.table for each, mapping in self._mappings.items()}
+            unfit = [*_unfit(table, mapping, there, names)]
+            if self._newest_wins:
+                unfit += _unordered(table)
+            problems += unfit
+            if not unfit:
+                bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
+        if problems:
+            raise UnsuitableTarget(
+                target=target,
+                problem="; ".join(problems),
+                expected="tables for all that the source's have; --copy makes missing ones",
+            )
+        return BoundServerTables(bound, self._decode, target)
+
+
+class BoundServerTables:
+    """A source's tables at their target. A `BoundTables`."""
+
+    def __init__(
+        self, tables: Mapping[str, "_BoundTable"], decode: DecodeRows, target: str
+    ) -> None:
+        self._tables = tables
+        self._decode = decode
+        self._target = target
+
+    def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
+        """Returns the changes in the source's order; see `BoundTables`."""
+        changes: list[RowChange] = []
+        for entry in entries:
+            if not entry.payload:
+                continue
+            for rows in self._decode(entry.payload):
+                table = self._tables.get(str(rows.table))
+                if table is None:
+                    raise UnsuitableTarget(
+                        target=self._target,
+                        problem=f"table {rows.table} is new at the source",
+                        expected="a replica that is started again, which looks its columns up",
+                    )
+                changes += table.changes(rows, entry.version)
+        return changes
+
+
+class _BoundTable:
+    """One table, with what each kind of row image needs."""
+
+    def __init__(
+        self,
+        source: SourceTable,
+        mapping: TableMapping,
+        found: FoundTable,
+        newest_wins: bool,
+        target: str,
+    ) -> None:
+        self._source = source
+        self._mapping = mapping
+        self._newest_wins = newest_wins
+        self._target = target
+        self._prefix = f"{source}/"
+        places = {column.name: index for index, column in enumerate(source.columns)}
+        self._key = [places[column.name] for column in mapping.key]
+        self._all = [places[column.name] for column in mapping.columns]
+        self._columns = {places[column.name]: column for column in mapping.columns}
+        # One statement that writes rows whole tells nothing of a second unique key: MariaDB would
+        # update the row that has it.
+        self._puts = not source.unique_keys and not source.inexact_keys
+        self._readers = {
+            places[name]: read
+            for name, column in found.columns.items()
+            if name in places and (read := _reader(source.columns[places[name]], column))
+        }
+
+    def changes(self, rows: TableRows, version: int) -> Iterator[RowChange]:
+        """Yields the changes of the rows of one event."""
+        if rows.kind is RowKind.DELETE:
+            kind = ChangeKind.DELETE_ANY if self._newest_wins else ChangeKind.DELETE
+            for before, _ in rows.rows:
+                key = self._picked(rows.before, before, self._key)
+                yield self._change(kind, (), key, key, version)
+        elif rows.kind is RowKind.INSERT:
+            kind = ChangeKind.PUT if self._puts else ChangeKind.INSERT
+            for _, after in rows.rows:
+                row = self._whole(rows.after, after)
+                yield self._change(kind, self._mapping.columns, row, row, version)
+        else:
+            for before, after in rows.rows:
+                yield from self._update(rows, before, after, version)
+
+    def _update(
+        self, rows: TableRows, before: Row | None, after: Row | None, version: int
+    ) -> Iterator[RowChange]:
+        assert before is not None and after is not None and rows.after is not None
+        values = dict(zip(rows.after, map(self._read, rows.after, after), strict=True))
+        key = self._picked(rows.before, before, self._key)
+        moved = tuple(values.get(place, old) for place, old in zip(self._key, key, strict=True))
+        is_whole = all(place in values for place in self._all)
+        if is_whole and (self._newest_wins or (self._puts and moved == key)):
+            if moved != key:
+                yield self._change(ChangeKind.DELETE_ANY, (), key, key, version)
+            row = tuple(values[place] for place in self._all)
+            yield self._change(ChangeKind.PUT, self._mapping.columns, row, row, version)
+            return
+        if self._newest_wins:
+            raise self._refused(
+                "a change has not all columns of its row", "binlog_row_image=FULL at the source"
+            )
+        keys = self._key if moved != key else ()
+        sets = [place for place in self._all if place in values]
+        sets = [place for place in sets if place in keys or place not in self._key]
+        if sets:
+            columns = tuple(self._columns[place] for place in sets)
+            row = tuple(values[place] for place in sets) + key
+            yield self._change(ChangeKind.UPDATE, columns, row, key, version)
+
+    def _change(
+        self, kind: ChangeKind, columns: tuple[Column, ...], row: Row, key: Row, version: int
+    ) -> RowChange:
+        name = self._prefix + "/".join(map(key_text, key[: len(self._key)]))
+        return RowChange(name.encode(), version, kind, self._mapping, columns, row)
+
+    def _read(self, place: int, value: SqlValue) -> SqlValue:
+        read = self._readers.get(place)
+        if read is None or value is None:
+            return value
+        try:
+            return read(value)
+        except ValueError as error:
+            name = self._source.columns[place].name
+            raise self._refused(
+                f"{str(value)[:80]!r} of column {name}: {error}", "a value that it takes"
+            ) from None
+
+    def _picked(self, present: Sequence[int] | None, row: Row | None, places: Sequence[int]) -> Row:
+        assert present is not None and row is not None
+        if len(present) == len(self._source.columns):
+            return tuple([self._read(place, row[place]) for place in places])
+        values = dict(zip(present, row, strict=True))
+        try:
+            return tuple([self._read(place, values[place]) for place in places])
+        except KeyError:
+            raise self._refused(
+                "a row image lacks a column of the key", "binlog_row_image=FULL at the source"
+            ) from None
+
+    def _whole(self, present: Sequence[int] | None, row: Row | None) -> Row:
+        """Returns all values of a new row; those that its image lacks are the columns' defaults."""
+        assert present is not None and row is not None
+        values = dict(zip(present, row, strict=True))
+        for place in self._all:
+            if place not in values:
+                values[place] = self._default(self._source.columns[place])
+        return tuple([self._read(place, values[place]) for place in self._all])
+
+    def _default(self, column: SourceColumn) -> SqlValue:
+        default = column.default
+        if default is None or default.upper() == "NULL":
+            if column.nullable:
+                return None
+        elif _CONSTANT.fullmatch(default):
+            return default.strip("'").replace("''", "'")
+        raise self._refused(
+            f"a new row lacks column {column.name}, whose default is {default}",
+            "binlog_row_image=FULL or NOBLOB at the source",
+        )
+
+    def _refused(self, problem: str, expected: str) -> UnsuitableTarget:
+        return UnsuitableTarget(
+            target=self._target, problem=f"table {self._source}: {problem}", expected=expected
+        )
+
+
+def key_text(value: SqlValue) -> str:
+    """Returns a value as a part of a row's name, in which `/` separates them.
+
+    >>> key_text(42), key_text("a/b"), key_text(b"\\x01")
+    ('42', 'a%2Fb', '01')
+    """
+    if isinstance(value, bytes):
+        return value.hex()
+    text = str(value)
+    if "/" in text or "%" in text:
+        return text.replace("%", "%25").replace("/", "%2F")
+    return text
+
+
+def _mapping(source: SourceTable, table: str) -> TableMapping:
+    """Returns the table with the columns that are written: generated ones are the target's."""
+    columns = {
+        column.name: Column(column.name, kind_of(column) or ColumnType.TEXT)
+        for column in source.columns
+        if not column.generated
+    }
+    key = tuple(columns.pop(name) for name in source.row_key if name in columns)
+    return TableMapping(source=str(source), table=table, key=key, values=tuple(columns.values()))
+
+
+def _unfit(
+    source: SourceTable, mapping: TableMapping, found: FoundTable, names: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields what the target's table cannot take; `names`: of tables at the target."""
+    table = mapping.table
+    if found.problem:
+        yield f"table {table} {found.problem}"
+    if "." in source.name or "." in source.database:
+        yield f"table {source} has a dot in its name"
+    if not mapping.key:
+        yield f"table {source} has no primary key, nor a unique one without NULL"
+    for trigger in found.triggers:
+        yield f"table {table} has the trigger {trigger}, whose changes come from the source, too"
+    written = {column.name for column in mapping.columns}
+    for column in source.columns:
+        if column.name in written and (why := unfit(column, found.columns.get(column.name))):
+            yield f"column {table}.{column.name} {why}"
+    for name, there in found.columns.items():
+        if there.required and name not in written:
+            yield f"column {table}.{name} is not at the source, expected a default"
+    key = sorted(column.name for column in mapping.key)
+    if key and key not in [sorted(unique) for unique in found.unique_keys]:
+        yield f"table {table} has no unique key over ({', '.join(key)}), expected one"
+    for foreign in source.foreign_keys:
+        moves = foreign.on_delete in _MOVING or foreign.on_update in _MOVING
+        parent = names.get(foreign.parent, foreign.parent)
+        if moves and parent not in found.parents:
+            yield (
+                f"table {table} has no foreign key to {parent}, and the log not what the "
+                f"source's {foreign.name} does (ON DELETE {foreign.on_delete}, ON UPDATE {foreign.on_update})"
+            )
+
+
+def _unordered(source: SourceTable) -> Iterator[str]:
+    """Yields why the transactions of a table cannot be executed in any order."""
+    if source.unique_keys or source.inexact_keys:
+        yield f"table {source} has a second unique key, which a scheme without order breaks"
+    if source.foreign_keys:
+        yield f"table {source} has a foreign key, which a scheme without order breaks"
+
+
+def unfit(column: SourceColumn, found: FoundColumn | None) -> str:
+    """Returns why a column of the target does not take a source's values; empty if it does."""
+    kind = kind_of(column)
+    if kind is None:
+        return f"is {column.column_type}, which no target takes"
+    if found is None:
+        return f"is missing, expected one for {column.column_type}"
+    if column.nullable and not found.nullable:
+        return "takes no NULL, and the source's does"
+    if found.spelled == column.column_type:
+        return ""
+    there = f"is {found.type}, and the source's {column.column_type}"
+    if kind not in found.takes and not (kind is _T.TEXT and _T.JSON in found.takes):
+        return there
+    limits = limits_of(column)
+    is_boolean = found.takes == {_T.BOOLEAN}
+    is_low = kind is _T.INTEGER and not found.low <= limits.low <= limits.high <= found.high
+    if is_low and not (is_boolean and column.column_type.startswith("tinyint(1)")):
+        return there
+    if kind is _T.DECIMAL and found.digits_max is not None:
+        if limits.digits > found.digits_max or limits.scale > (found.scale or 0):
+            return there
+    if limits.fraction_digits > found.fraction_digits:
+        return there
+    characters = limits.characters
+    for limit in (found.characters_max, found.bytes_max):
+        if limit is not None and (characters is None or characters > limit):
+            return there
+    return ""
+
+
+def _reader(column: SourceColumn, found: FoundColumn) -> Callable[[Any], SqlValue] | None:
+    """Returns what makes a column's values the target's; None if they are so already."""
+    if _T.BOOLEAN in found.takes:
+        return _boolean
+    if not found.takes_nul and kind_of(column) in (_T.TEXT, _T.CHAR):
+        return _without_nul
+    return None
+
+
+def _boolean(value: int) -> str:
+    if value not in (0, 1):
+        raise ValueError("a boolean is 0 or 1")
+    return "t" if value else "f"
+
+
+def _without_nul(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("PostgreSQL's texts have no NUL")
+    return value
