@@ -23,6 +23,7 @@ from pymysql.constants import CLIENT
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure, UnsuitableTarget
+from ..mysql_logs.source_catalogue import SourceTable
 from .sql import SqlTarget
 from .sql_server import (
     ACCESS,
@@ -191,6 +192,9 @@ class MySqlSession:
 class MySqlServer:
     """Implements `SqlServer` in the SQL of MariaDB and MySQL."""
 
+    defers_foreign_keys = True
+    copying = ("SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0")
+
     def __init__(self, url: str, *, lock_timeout_seconds: int = 0) -> None:
         parts = urlsplit(url)
         self._database = unquote(parts.path.removeprefix("/"))
@@ -299,6 +303,24 @@ class MySqlServer:
         columns = "row_key VARBINARY(3072) PRIMARY KEY, value LONGBLOB NOT NULL"
         name = _table(others.table)
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE=InnoDB")
+
+    def define(
+        self, source: SourceTable, places: Mapping[str, str], definition: str
+    ) -> Sequence[str]:
+        """Returns the source's own statement: both servers read each other's, mostly."""
+        place = places[str(source)]
+        database, dot, _ = place.partition(".")
+        schemas = [f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}"] if dot else []
+        _, _, rest = definition.partition(f"{_quoted(source.name)} (")
+        return [*schemas, *self.copying, f"CREATE TABLE {_table(place)} ({rest}"]
+
+    def constrain(self, source: SourceTable, places: Mapping[str, str]) -> Sequence[str]:
+        """Returns nothing: tables are created with their foreign keys."""
+        return ()
+
+    def table(self, name: str) -> str:
+        """Returns the name of a table in quotes."""
+        return _table(name)
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal that every SQL mode reads alike."""

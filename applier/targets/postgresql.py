@@ -19,6 +19,7 @@ from psycopg import pq
 
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure, UnsuitableTarget
+from ..mysql_logs.source_catalogue import SourceTable
 from .sql import SqlTarget
 from .sql_server import (
     ACCESS,
@@ -44,6 +45,7 @@ from .sql_tables import (
     TableChanges,
     TableMapping,
 )
+from .table_definitions import create_table, foreign_keys
 
 QUOTE = '"'
 LOCK_TIMEOUT_MS = 50
@@ -199,6 +201,9 @@ class PostgreSqlSession:
 class PostgreSqlServer:
     """Implements `SqlServer` in PostgreSQL's SQL."""
 
+    defers_foreign_keys = False
+    copying = ("SET synchronous_commit TO off",)
+
     def __init__(self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
         self._dsn = dsn
         self._lock_timeout_ms = lock_timeout_ms
@@ -299,6 +304,23 @@ class PostgreSqlServer:
             return _CREATE
         columns = "row_key bytea PRIMARY KEY, value bytea NOT NULL"
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {_table(others.table)} ({columns})")
+
+    def define(
+        self, source: SourceTable, places: Mapping[str, str], definition: str
+    ) -> Sequence[str]:
+        """Returns CREATE TABLE with the types of `table_definitions`, and its schema's creation."""
+        place = places[str(source)]
+        schema, dot, _ = place.partition(".")
+        schemas = [f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"] if dot else []
+        return [*schemas, create_table(source, place)]
+
+    def constrain(self, source: SourceTable, places: Mapping[str, str]) -> Sequence[str]:
+        """Returns ALTER TABLE for each foreign key."""
+        return list(foreign_keys(source, places))
+
+    def table(self, name: str) -> str:
+        """Returns the name of a table in quotes."""
+        return _table(name)
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal without a type: the column's type applies."""

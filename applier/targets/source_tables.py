@@ -163,6 +163,10 @@ class ServerTables:
             )
         return BoundServerTables(bound, self._decode, target)
 
+    def source_of(self, mapping: TableMapping) -> SourceTable:
+        """Returns the source's table."""
+        return self._source_tables[mapping.source]
+
 
 class BoundServerTables:
     """A source's tables at their target. A `BoundTables`."""
@@ -190,6 +194,10 @@ class BoundServerTables:
                     )
                 changes += table.changes(rows, entry.version)
         return changes
+
+    def converted(self, table: SourceTable, rows: Iterable[Row]) -> list[Row]:
+        """Returns whole rows as the target's table takes them, from its mapping's columns."""
+        return self._tables[str(table)].converted(rows)
 
 
 class _BoundTable:
@@ -236,6 +244,12 @@ class _BoundTable:
         else:
             for before, after in rows.rows:
                 yield from self._update(rows, before, after, version)
+
+    def converted(self, rows: Iterable[Row]) -> list[Row]:
+        """Returns whole rows; see `BoundServerTables`."""
+        if not self._readers:
+            return list(rows)
+        return [tuple(map(self._read, self._all, row)) for row in rows]
 
     def _update(
         self, rows: TableRows, before: Row | None, after: Row | None, version: int
@@ -374,7 +388,7 @@ def _unfit(
         if moves and parent not in found.parents:
             yield (
                 f"table {table} has no foreign key to {parent}, and the log not what the "
-                f"source's {foreign.name} does (ON DELETE {foreign.on_delete}, ON UPDATE {foreign.on_update})"
+                f"source's {foreign.name} does: {foreign.on_delete}, {foreign.on_update}"
             )
 
 

@@ -50,7 +50,7 @@ OWN_SESSIONS = 3
 _AT_COMMIT = -1
 _REPLICA = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PART = "part "
-_CHECKPOINTS = TableMapping(
+CHECKPOINTS = TableMapping(
     source="",
     table="groupcert_checkpoint",
     key=(Column("replica", ColumnType.TEXT),),
@@ -209,7 +209,7 @@ class SqlTarget:
         old = self._saved.difference(self._deleted)
         # Parts stay in the rows of `groupcert_executed`, and are read from there.
         encoded = replace(checkpoint, parts={}).encode().decode()
-        row = TableChanges(ChangeKind.PUT, _CHECKPOINTS, (), [(self._replica, encoded)])
+        row = TableChanges(ChangeKind.PUT, CHECKPOINTS, (), [(self._replica, encoded)])
         deletes = [
             f"DELETE FROM groupcert_executed WHERE replica = {self._literal(self._replica)}"
             f" AND source = {self._literal(source)} AND number BETWEEN {first} AND {last}"

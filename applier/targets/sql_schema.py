@@ -21,7 +21,6 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, Self
 
 from ..errors import UnsuitableTarget
@@ -38,6 +37,7 @@ from .sql_tables import (
     RowChange,
     SqlValue,
     TableMapping,
+    ranks,
 )
 
 OTHERS = "*"
@@ -113,7 +113,7 @@ class SqlSchema:
                 problem="; ".join(problems),
                 expected="tables as the schema mapping has them",
             )
-        return BoundSchema(bound, _ranks(found), self._decode, target)
+        return BoundSchema(bound, ranks(found), self._decode, target)
 
 
 class BoundSchema:
@@ -186,23 +186,6 @@ class BoundSchema:
 
 def _rank(change: tuple[int, str, RowChange]) -> tuple[int, str]:
     return change[:2]
-
-
-def _ranks(found: Mapping[str, FoundTable]) -> dict[str, int]:
-    """Returns for each table how many tables come before it, parents first."""
-    parents = {
-        name: {parent for parent in table.parents if parent in found and parent != name}
-        for name, table in found.items()
-    }
-    try:
-        ordered = list(TopologicalSorter(parents).static_order())
-    except CycleError:
-        # No order of tables serves: the target's constraints have to be deferred.
-        return {}
-    ranks: dict[str, int] = {}
-    for name in ordered:
-        ranks[name] = 1 + max((ranks[parent] for parent in parents[name]), default=-1)
-    return ranks
 
 
 class _Unfit(Exception):

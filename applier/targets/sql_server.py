@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure
+from ..mysql_logs.source_catalogue import SourceTable
 from .sql_tables import (
     ChangeKind,
     Column,
@@ -181,6 +182,27 @@ class SqlServer(Protocol):
 
     def create(self, others: TableMapping | None) -> Sequence[str]:
         """Returns statements that create the replica's missing tables and that for other rows."""
+        ...
+
+    defers_foreign_keys: bool
+    """Whether sessions of a copy may write children before their parents."""
+    copying: Sequence[str]
+    """Settings of a session that fills tables for the first time."""
+
+    def define(
+        self, source: SourceTable, places: Mapping[str, str], definition: str
+    ) -> Sequence[str]:
+        """Returns statements that create a source's table; `places`: what tables are called here;
+        `definition`: the statement by which the source did.
+        """
+        ...
+
+    def constrain(self, source: SourceTable, places: Mapping[str, str]) -> Sequence[str]:
+        """Returns statements that add what `define` has left for when all rows are there."""
+        ...
+
+    def table(self, name: str) -> str:
+        """Returns the name of a table as a statement has it."""
         ...
 
     def literal(self, value: SqlValue) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, Protocol
 
 from ..queue.relay_group import RelayEntry
@@ -153,6 +154,23 @@ def runs(changes: Iterable[RowChange]) -> Iterator[TableChanges]:
         names.add(name)
     if last is not None:
         yield last
+
+
+def ranks(found: Mapping[str, FoundTable]) -> dict[str, int]:
+    """Returns for each table how many tables come before it, parents first."""
+    parents = {
+        name: {parent for parent in table.parents if parent in found and parent != name}
+        for name, table in found.items()
+    }
+    try:
+        ordered = list(TopologicalSorter(parents).static_order())
+    except CycleError:
+        # No order of tables serves: the target's constraints have to be deferred.
+        return {}
+    rank: dict[str, int] = {}
+    for name in ordered:
+        rank[name] = 1 + max((rank[parent] for parent in parents[name]), default=-1)
+    return rank
 
 
 class BoundTables(Protocol):

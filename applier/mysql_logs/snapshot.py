@@ -1,0 +1,125 @@
+"""A consistent snapshot of a MySQL or MariaDB server: its rows at one GTID set, for a first copy.
+
+All sessions see the same state: each begins its transaction while a lock keeps commits away, for
+the milliseconds that this takes. Values are those that row events of the same rows have.
+
+Source: MySQL Reference Manual, 15.3.1 "START TRANSACTION", WITH CONSISTENT SNAPSHOT; 15.7.8.3
+"FLUSH"; MariaDB Knowledge Base, "gtid_binlog_state".
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from decimal import Decimal
+from typing import Any
+
+from ...certifier.gtid_set import GtidSet
+from .column_values import RowValue, shortest_float
+from .source_catalogue import SourceColumn, SourceTable
+
+ROWS_PER_FETCH = 1_000
+_FLOATS = ("float", "double")
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
+
+
+class Snapshot:
+    """The rows of a server's tables at one moment, for as many threads as it has sessions."""
+
+    def __init__(self, sessions: "Sequence[Any]", gtids: GtidSet) -> None:
+        self.gtids = gtids
+        """All that is executed in the rows."""
+        self._sessions = list(sessions)
+
+    @property
+    def threads(self) -> int:
+        """How many may read at once, each by its number."""
+        return len(self._sessions)
+
+    def definition(self, table: SourceTable) -> str:
+        """Returns the statement that created a table, as the server spells it."""
+        cursor = self._sessions[0].cursor()
+        cursor.execute(f"SHOW CREATE TABLE {_quoted(table.database)}.{_quoted(table.name)}")
+        return str(cursor.fetchone()[1])
+
+    def rows(
+        self, table: SourceTable, columns: Sequence[SourceColumn], thread: int
+    ) -> Iterator[list[tuple[RowValue, ...]]]:
+        """Yields the rows of a table, some at a time, with these of its columns."""
+        readers = [_reader(column) for column in columns]
+        names = ",".join(map(_selected, columns))
+        cursor = self._sessions[thread].cursor()
+        with closing(cursor):
+            cursor.execute(f"SELECT {names} FROM {_quoted(table.database)}.{_quoted(table.name)}")
+            while rows := cursor.fetchmany(ROWS_PER_FETCH):
+                yield [
+                    tuple(
+                        [
+                            None if value is None else read(value)
+                            for read, value in zip(readers, row, strict=True)
+                        ]
+                    )
+                    for row in rows
+                ]
+
+
+@contextmanager
+def opened_snapshot(connect: Callable[[], Any], threads: int) -> Iterator[Snapshot]:
+    """Opens a snapshot for so many threads; `connect` returns a PyMySQL connection whose cursors
+    hold no more than what is fetched (`SSCursor`), without conversions, in `utf8mb4`.
+    """
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(closing(connect())) for _ in range(threads)]
+        with closing(connect()) as locking:
+            _run(locking, "FLUSH TABLES WITH READ LOCK")
+            for session in sessions:
+                _run(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                _run(session, "SET SESSION time_zone = '+00:00'")
+                _run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            gtids = executed_gtids(lambda statement: _run(locking, statement))
+        yield Snapshot(sessions, gtids)
+
+
+def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:
+    """Returns what a server has executed, as its binary log names it.
+
+    MariaDB says the newest number of each domain and server: older ones count as executed.
+    """
+    ((version,),) = run("SELECT @@version")
+    if "mariadb" not in str(version).lower():
+        ((text,),) = run("SELECT @@global.gtid_executed")
+        return GtidSet.parse(text)
+    ((text,),) = run("SELECT @@global.gtid_binlog_state")
+    gtids = GtidSet()
+    for gtid in filter(None, text.split(",")):
+        source, _, number = gtid.rpartition("-")
+        gtids.add_interval(source, 1, int(number))
+    return gtids
+
+
+def _run(session: Any, statement: str) -> Sequence[Sequence[Any]]:
+    with closing(session.cursor()) as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _selected(column: SourceColumn) -> str:
+    # As text, servers round a FLOAT to six digits.
+    return _quoted(column.name) + ("+0e0" if column.data_type in _FLOATS else "")
+
+
+def _reader(column: SourceColumn) -> Callable[[Any], RowValue]:
+    """Returns what makes the value of a row event of a session's text."""
+    if column.data_type in _INTEGERS:
+        return int
+    if column.data_type == "decimal":
+        return Decimal
+    if column.data_type == "double":
+        return float
+    if column.data_type == "float":
+        return lambda text: shortest_float(float(text))
+    if column.data_type == "bit":
+        return lambda octets: int.from_bytes(octets, "big")
+    return lambda value: value
