@@ -61,7 +61,7 @@ _BLOB_BYTES = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1}
 _NUMBERS = re.compile(r"\d+")
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _CONSTANT = re.compile(r"-?\d+(\.\d+)?|'(?:[^']|'')*'")
-_MOVING = ("CASCADE", "SET NULL", "SET DEFAULT")
+MOVING = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
 class Limits(NamedTuple):
@@ -383,7 +383,7 @@ def _unfit(
     if key and key not in [sorted(unique) for unique in found.unique_keys]:
         yield f"table {table} has no unique key over ({', '.join(key)}), expected one"
     for foreign in source.foreign_keys:
-        moves = foreign.on_delete in _MOVING or foreign.on_update in _MOVING
+        moves = foreign.on_delete in MOVING or foreign.on_update in MOVING
         parent = names.get(foreign.parent, foreign.parent)
         if moves and parent not in found.parents:
             yield (

@@ -40,10 +40,14 @@ class SqlCopy:
         """True if nothing is there yet, or a copy was not finished."""
         return self._read(self._replica) is None
 
-    @property
-    def is_begun(self) -> bool:
-        """True if a copy was not finished."""
-        return self._read(self._begun) is not None
+    def check_not_begun(self) -> None:
+        """Raises UnsuitableTarget if a copy was begun and not finished."""
+        if self._read(self._begun) is not None:
+            raise UnsuitableTarget(
+                target=self._server.name,
+                problem=f"the first copy of replica {self._replica} was not finished",
+                expected="--copy, which begins it again",
+            )
 
     def begin(self, snapshot: Snapshot) -> tuple[Sequence[SourceTable], bool]:
         """Makes missing tables and empties those that were begun; see `CopyTarget`."""

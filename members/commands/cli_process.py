@@ -127,7 +127,8 @@ def replica(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="ADDRESS...", help="Members to follow, host:port; the next if one is gone."
+            metavar="ADDRESS...",
+            help="Members, host:port, or servers, mysql://...; the next if one is gone.",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A TOML file with settings.")] = None,
@@ -137,6 +138,9 @@ def replica(
         typer.Option(help="rocksdb:FOLDER, postgresql://... or mysql://user@host/database."),
     ] = None,
     mapping: Annotated[Path | None, typer.Option(help="TOML: rows to SQL tables.")] = None,
+    copy_first: Annotated[
+        bool | None, typer.Option("--copy", help="Make and fill the tables of a server first.")
+    ] = None,
     scheme: Annotated[str | None, typer.Option(help="The scheme of parallel execution.")] = None,
     conflicts: Annotated[
         str | None, typer.Option(help="With jobs: ignore, ordered, barrier, graph or merge.")
@@ -167,7 +171,7 @@ def replica(
     metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,
 ) -> None:
-    """Follow a member's binary log and execute it on a target, until SIGTERM.
+    """Follow a member or a server and execute its binary log on a target, until SIGTERM.
 
     Every setting has a name in the file, and GROUPCERT_<NAME> in the environment; flags win.
     """

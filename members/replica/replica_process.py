@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -23,14 +24,17 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from ...applier.errors import UnsuitableTarget
 from ...applier.queue.job import CommitGroup
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...applier.targets import Target
-from ...applier.targets.rocksdb import RocksDbTarget, RowChanges
-from ...applier.targets.sql_schema import SqlSchema
+from ...applier.targets.first_copy import CopyProgress, copy_tables
+from ...applier.targets.rocksdb import Decode, RocksDbTarget, RowChanges
+from ...applier.targets.source_documents import DocumentsCopy
+from ...applier.targets.sql import SqlTarget
+from ...applier.targets.sql_copy import SqlCopy
+from ...applier.targets.sql_server import SqlServer
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Store, StoreIdentity
@@ -40,11 +44,13 @@ from ..services.applier_service import ApplierMessage, serving_status
 from ..services.metrics import StatusCollector
 from ..settings.replica import ReplicaConfig
 from ..wire.applier_status import applier_status
-from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
+from .server_sources import ServerSources
+from .source_rows import GroupRows, ServerRows, SourceRows
 from .sources import ReplicaSources
 
 CLOSE_SECONDS = 10.0
+COPY_REPORT_SECONDS = 5.0
 SQL_JOB_TRANSACTIONS_MAX = 64
 SQL_JOB_TRANSACTIONS_MIN = 4
 EMBEDDED = "rocksdb:"
@@ -65,16 +71,16 @@ def run_replica(config: ReplicaConfig) -> int:
         [Path(folder)] if folder else [],
         lambda text: log.warning("folder_exposed", replica=config.replica, text=text),
     )
-    sources = ReplicaSources(
-        config.sources, config.replica, config.credentials(), config.transaction_bytes_max
-    )
+    sources, rows = _source(config)
+    if isinstance(rows, ServerRows):
+        copy_first(config, rows)
     with ExitStack() as stack:
         replica = Replica(
             config.replica,
             sources,
             opens_target(
                 config.target,
-                config.mapping,
+                rows,
                 replica=config.replica,
                 workers=config.workers,
                 two_phase=config.scheme == "rows",
@@ -102,32 +108,87 @@ def run_replica(config: ReplicaConfig) -> int:
     return 0
 
 
+def _source(config: ReplicaConfig) -> tuple[ReplicaSources | ServerSources, SourceRows]:
+    """Returns what the replica follows, and how its rows are read."""
+    if not config.follows_server:
+        sources = ReplicaSources(
+            config.sources, config.replica, config.credentials(), config.transaction_bytes_max
+        )
+        return sources, GroupRows(config.mapping)
+    rows = ServerRows(config.sources, newest_wins=config.conflicts == "ignore")
+    return ServerSources(config.sources, config.replica, config.transaction_bytes_max), rows
+
+
+def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
+    """Copies the source's tables to a target that has nothing yet, if that is asked for.
+
+    Raises:
+        UnsuitableTarget: a copy was begun and not finished, and none is asked for now; or one is,
+            and a table has rows of its own.
+    """
+    with ExitStack() as stack:
+        target: SqlCopy | DocumentsCopy
+        if _is_embedded(config):
+            folder = Path(config.target.removeprefix(EMBEDDED))
+            store = stack.enter_context(open_store(folder, config.replica))
+            target = DocumentsCopy(store, rows.catalogue())
+        else:
+            target = SqlCopy(sql_server(config.target), rows.tables(config.target), config.replica)
+            stack.callback(target.close)
+        if not config.copy_first:
+            target.check_not_begun()
+        elif target.is_needed:
+            snapshot = stack.enter_context(rows.snapshot(max(1, config.workers)))
+            log.info("first_copy_begins", replica=config.replica, executed=str(snapshot.gtids))
+            reporter = _CopyReport(config.replica)
+            count = copy_tables(snapshot, target, reporter.say)
+            log.info("first_copy_ended", replica=config.replica, rows=count)
+
+
+class _CopyReport:
+    """Says every few seconds how far a copy is."""
+
+    def __init__(self, replica: str) -> None:
+        self._replica = replica
+        self._said = monotonic()
+
+    def say(self, progress: CopyProgress) -> None:
+        """Logs the progress, if it is due."""
+        if monotonic() - self._said > COPY_REPORT_SECONDS:
+            self._said = monotonic()
+            log.info("first_copy", replica=self._replica, **progress._asdict())
+
+
 def opens_target(
-    target: str, mapping: Path | None, *, replica: str, workers: int, two_phase: bool
+    target: str, rows: SourceRows, *, replica: str, workers: int, two_phase: bool
 ) -> Callable[[], Target[Any]]:
     """Returns a function that opens the target; called again after a lost connection.
 
     Raises:
         InvalidSetting: there is no such kind of target.
-        UnsuitableTarget: the mapping is missing or malformed; from the call, the server is not fit.
+        UnsuitableTarget: from the call, a mapping is missing or malformed, or the server or its
+            tables are not fit.
     """
     kind, _, rest = target.partition(":")
     if kind == "rocksdb" and rest:
-        return lambda: EmbeddedTarget(Path(rest), replica)
+        return lambda: EmbeddedTarget(Path(rest), replica, rows.decode())
+    server = sql_server(target)
+    return lambda: SqlTarget(
+        server, rows.tables(target), replica=replica, workers=workers, two_phase=two_phase
+    )
+
+
+def sql_server(target: str) -> SqlServer:
+    """Returns an SQL server by its address. Raises InvalidSetting if there is no such kind."""
+    kind = target.partition(":")[0]
     if kind in ("postgresql", "postgres"):
-        from ...applier.targets.postgresql import open_target as open_postgresql
+        from ...applier.targets.postgresql import PostgreSqlServer
 
-        schema = _schema(target, mapping)
-        return lambda: open_postgresql(
-            target, schema, replica=replica, workers=workers, two_phase=two_phase
-        )
+        return PostgreSqlServer(target)
     if kind in ("mysql", "mariadb"):
-        from ...applier.targets.mysql import open_target as open_mysql
+        from ...applier.targets.mysql import MySqlServer
 
-        schema = _schema(target, mapping)
-        return lambda: open_mysql(
-            target, schema, replica=replica, workers=workers, two_phase=two_phase
-        )
+        return MySqlServer(target)
     raise InvalidSetting(
         name="target",
         value=target,
@@ -135,12 +196,17 @@ def opens_target(
     )
 
 
+def open_store(folder: Path, replica: str) -> Store:
+    """Opens the store of a replica."""
+    return Store(folder, StoreIdentity(group="replica", member=replica))
+
+
 class EmbeddedTarget(RocksDbTarget):
     """A store of the replica's own, flushed in the background."""
 
-    def __init__(self, folder: Path, replica: str) -> None:
-        self.store = Store(folder, StoreIdentity(group="replica", member=replica))
-        super().__init__(self.store, decode_changes)
+    def __init__(self, folder: Path, replica: str, decode: Decode) -> None:
+        self.store = open_store(folder, replica)
+        super().__init__(self.store, decode)
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
 
@@ -161,16 +227,6 @@ class EmbeddedTarget(RocksDbTarget):
 
     def _note(self, error: Exception) -> None:
         self._error = error
-
-
-def _schema(target: str, mapping: Path | None) -> SqlSchema:
-    if mapping is None:
-        raise UnsuitableTarget(
-            target=target.partition("@")[2] or target,
-            problem="there is no mapping of rows to its tables",
-            expected="--mapping FILE, a TOML file (see applier/targets/sql_schema.py)",
-        )
-    return SqlSchema.parse(mapping.read_text(encoding="utf-8"), decode_changes, str(mapping))
 
 
 def replica_scheme(config: ReplicaConfig) -> Scheme:
@@ -240,7 +296,7 @@ def until(config: ReplicaConfig, checkpoint: Checkpoint) -> Until | None:
 
 
 def _observe(
-    config: ReplicaConfig, replica: Replica, sources: ReplicaSources
+    config: ReplicaConfig, replica: Replica, sources: ReplicaSources | ServerSources
 ) -> ApplierMessage | None:
     if replica.applier is None:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from ...applier.engine.worker import WORKERS_MAX
 from ...certifier.errors import InvalidGtidSet
@@ -19,15 +19,18 @@ from .member import Address, Listed, Name, Positive, loaded
 from .security import SecuritySettings
 
 Count = Annotated[int, Field(ge=0)]
+SERVER_SCHEMES = ("mysql://", "mariadb://")
+ADDRESSES: TypeAdapter[str] = TypeAdapter(Address)
 _POSITION = re.compile(r"\d+:\d+")
 
 
 class ReplicaConfig(SecuritySettings):
     """One replica's settings."""
 
-    sources: Listed[Address]
-    """Members to follow, `host:port`; if one does not answer, the next is asked. No default: a
-    replica has a source."""
+    sources: Listed[str]
+    """Members to follow, `host:port`, or MySQL or MariaDB servers,
+    `mysql://user:password@host:port/database`; if one does not answer, the next is asked. No
+    default: a replica has a source."""
     replica: Name = "replica"
     """This replica's name: its checkpoint in the target is kept under it. Default: enough where a
     target has one replica."""
@@ -35,8 +38,11 @@ class ReplicaConfig(SecuritySettings):
     """Where transactions are executed: `rocksdb:FOLDER`, `postgresql://...` or `mysql://...`.
     Default: the embedded store, in the folder that it is started in."""
     mapping: Path | None = None
-    """A TOML file that maps rows to tables of an SQL target. Default: none; an SQL target needs
-    one."""
+    """A TOML file that maps a group's rows to tables of an SQL target. Default: none; such a target
+    needs one. The tables of a server have their own names there."""
+    copy_first: bool = False
+    """Before the first transaction make the server's tables at the target, where they are missing,
+    and fill them. Default: no; the target has them, as of the executed GTIDs that it has."""
 
     scheme: str = "logical-clock"
     """The scheme of parallel execution. Default: WL#7165's, which needs no promise of the source's
@@ -89,8 +95,19 @@ class ReplicaConfig(SecuritySettings):
     @classmethod
     def _check_sources(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
-            raise ValueError("expected a member, host:port")
+            raise ValueError("expected a member, host:port, or a server, mysql://...")
+        servers = [source for source in value if source.startswith(SERVER_SCHEMES)]
+        if servers and len(servers) < len(value):
+            raise ValueError("expected members or servers, not both")
+        if not servers:
+            for address in value:
+                ADDRESSES.validate_python(address)
         return value
+
+    @property
+    def follows_server(self) -> bool:
+        """True if the sources are MySQL or MariaDB servers."""
+        return self.sources[0].startswith(SERVER_SCHEMES)
 
     @field_validator("until_position")
     @classmethod

@@ -1,0 +1,164 @@
+"""Rows of a MySQL or MariaDB source as the embedded store keeps them: JSON documents by key.
+
+A row is named `database.table/key`, the parts of its key separated by `/` (`key_text`); its value is
+an object with its columns. Integers and floating-point numbers are JSON's, decimals, dates and
+times are texts, bytes are hexadecimal, a JSON document is a text.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+
+from ...certifier.gtid_set import GtidSet
+from ...certifier.storage.store import Family, Store
+from ..errors import UnsuitableTarget
+from ..mysql_logs.row_payload import RowKind, TableRows
+from ..mysql_logs.snapshot import Snapshot
+from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..queue.target_progress import Checkpoint
+from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Rows
+from .source_tables import MOVING, DecodeRows, key_text, kind_of
+from .sql_tables import Row, SqlValue
+
+TARGET = "the embedded store"
+_ROWS_END = bytes([ROW_PREFIX[0] + 1])
+
+
+class SourceDocuments:
+    """Reads payloads of a source as rows of the store."""
+
+    def __init__(self, catalogue: Mapping[str, SourceTable], decode: DecodeRows) -> None:
+        """Takes the tables of a catalogue.
+
+        Raises:
+            UnsuitableTarget: a table cannot be kept; with all problems at once.
+        """
+        if problems := [each for table in catalogue.values() for each in _unfit(table)]:
+            raise UnsuitableTarget(
+                target=TARGET,
+                problem="; ".join(problems),
+                expected="such tables in an SQL target, or left out",
+            )
+        self._decode = decode
+        self._keys = {name: places_of(table, table.row_key) for name, table in catalogue.items()}
+
+    def rows(self, payload: bytes) -> Rows:
+        """Returns the last change of each row of a transaction.
+
+        Raises:
+            UnsuitableTarget: a row image is not whole.
+        """
+        changes: dict[bytes, bytes | None] = {}
+        for rows in self._decode(payload):
+            for before, after in _whole(rows):
+                if before is not None:
+                    changes[self.name(rows.table, before)] = None
+                if after is not None:
+                    changes[self.name(rows.table, after)] = document(rows.table, after)
+        puts = {key: value for key, value in changes.items() if value is not None}
+        deletes = [key for key, value in changes.items() if value is None]
+        return list(puts), list(puts.values()), deletes
+
+    def name(self, table: SourceTable, row: Row) -> bytes:
+        """Returns the name of a row, which has all columns."""
+        key = [key_text(row[place]) for place in self._keys[str(table)]]
+        return f"{table}/{'/'.join(key)}".encode()
+
+
+class DocumentsCopy:
+    """Fills the store. A `CopyTarget`."""
+
+    def __init__(self, store: Store, catalogue: Mapping[str, SourceTable]) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._documents = SourceDocuments(catalogue, lambda _: ())
+
+    @property
+    def is_needed(self) -> bool:
+        """True if no copy was finished, and nothing was executed."""
+        return self._store.get(Family.DATA, CHECKPOINT_KEY) is None
+
+    def check_not_begun(self) -> None:
+        """Raises UnsuitableTarget if a copy was begun and not finished."""
+        for key, _ in self._store.scan(Family.DATA, ROW_PREFIX):
+            if self.is_needed and key < _ROWS_END:
+                raise UnsuitableTarget(
+                    target=TARGET,
+                    problem="the first copy was not finished",
+                    expected="--copy, which begins it again",
+                )
+            return
+
+    def begin(self, snapshot: Snapshot) -> tuple[Sequence[SourceTable], bool]:
+        """Removes what an unfinished copy left; see `CopyTarget`."""
+        batch = self._store.batch()
+        batch.delete_range(Family.DATA, ROW_PREFIX, _ROWS_END)
+        self._store.write(batch)
+        return list(self._catalogue.values()), True
+
+    def columns(self, table: SourceTable) -> Sequence[SourceColumn]:
+        """Returns all columns: readers of documents want generated ones, too."""
+        return table.columns
+
+    def write(self, thread: int, table: SourceTable, rows: Sequence[Row]) -> None:
+        """Writes rows as one batch."""
+        batch = self._store.batch()
+        for row in rows:
+            key = ROW_PREFIX + self._documents.name(table, row)
+            batch.put(Family.DATA, key, document(table, row))
+        self._store.write(batch)
+
+    def finish(self, gtids: GtidSet) -> None:
+        """Writes the checkpoint, durably."""
+        checkpoint = Checkpoint(version=gtids.count(), gtid_executed=gtids)
+        batch = self._store.batch()
+        batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
+        self._store.write(batch)
+        self._store.flush()
+
+
+def places_of(table: SourceTable, names: Iterable[str]) -> tuple[int, ...]:
+    """Returns the places of columns in a table's rows."""
+    places = {column.name: place for place, column in enumerate(table.columns)}
+    return tuple(places[name] for name in names)
+
+
+def document(table: SourceTable, row: Row) -> bytes:
+    """Returns a row with all columns as a JSON object."""
+    fields = {
+        column.name: _plain(value) for column, value in zip(table.columns, row, strict=True)
+    }
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _plain(value: SqlValue) -> int | float | str | None:
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:f}" if isinstance(value, Decimal) else value
+
+
+def _whole(rows: TableRows) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yields the rows before and after, which have all columns."""
+    count = len(rows.table.columns)
+    for columns in (rows.before, rows.after):
+        if columns is not None and len(columns) != count and rows.kind is not RowKind.DELETE:
+            raise UnsuitableTarget(
+                target=TARGET,
+                problem=f"table {rows.table}: a row image has {len(columns)} of {count} columns",
+                expected="binlog_row_image=FULL at the source",
+            )
+    yield from rows.rows
+
+
+def _unfit(table: SourceTable) -> Iterator[str]:
+    if not table.row_key:
+        yield f"table {table} has no primary key, nor a unique one without NULL"
+    for column in table.columns:
+        if kind_of(column) is None:
+            yield f"column {table}.{column.name} is {column.column_type}"
+    for foreign in table.foreign_keys:
+        if foreign.on_delete in MOVING or foreign.on_update in MOVING:
+            yield (
+                f"table {table} has the foreign key {foreign.name} ({foreign.on_delete}, "
+                f"{foreign.on_update}), whose changes are not in the source's log"
+            )

@@ -1,0 +1,127 @@
+"""What the rows of a replica's source are, to its target: those of a group, or of a server's tables.
+
+A server's tables are looked up when the target is opened, and so again when a table map does not
+fit them any more.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+from pymysql.cursors import SSCursor
+
+from ...applier.errors import TransientFailure, UnsuitableTarget
+from ...applier.mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
+from ...applier.mysql_logs.row_payload import TableRows, table_rows
+from ...applier.mysql_logs.server_url import ServerUrl
+from ...applier.mysql_logs.snapshot import Snapshot, opened_snapshot
+from ...applier.mysql_logs.source_catalogue import SourceTable, read_catalogue
+from ...applier.mysql_logs.source_errors import SourceLost
+from ...applier.targets.rocksdb import Decode
+from ...applier.targets.source_documents import SourceDocuments
+from ...applier.targets.source_tables import ServerTables
+from ...applier.targets.sql_schema import SqlSchema
+from ...applier.targets.sql_tables import SourceTables
+from ..wire.row_changes import decode_changes
+
+COPY_ANSWER_SECONDS = 3_600.0
+"""Seconds in which a server has to send more rows of a table, or get its lock."""
+log: structlog.stdlib.BoundLogger = structlog.get_logger()
+
+
+class SourceRows(Protocol):
+    """Reads the payloads of one kind of source."""
+
+    def tables(self, target: str) -> SourceTables:
+        """Returns the tables for an SQL target, as they are now."""
+        ...
+
+    def decode(self) -> Decode:
+        """Returns what reads payloads for the embedded store."""
+        ...
+
+
+class GroupRows:
+    """The rows of a group, by a mapping where the target is an SQL server."""
+
+    def __init__(self, mapping: Path | None) -> None:
+        self._mapping = mapping
+
+    def tables(self, target: str) -> SourceTables:
+        """Returns the mapping. Raises UnsuitableTarget if it is missing or malformed."""
+        if self._mapping is None:
+            raise UnsuitableTarget(
+                target=target.partition("@")[2] or target,
+                problem="there is no mapping of rows to its tables",
+                expected="--mapping FILE, a TOML file (see applier/targets/sql_schema.py)",
+            )
+        text = self._mapping.read_text(encoding="utf-8")
+        return SqlSchema.parse(text, decode_changes, str(self._mapping))
+
+    def decode(self) -> Decode:
+        """Returns the reader of row changes."""
+        return decode_changes
+
+
+class ServerRows:
+    """The rows of a MySQL or MariaDB server's tables."""
+
+    def __init__(self, urls: tuple[str, ...], *, newest_wins: bool) -> None:
+        """Asks the first server that answers; `newest_wins`: see `ServerTables`."""
+        self._urls = [ServerUrl.parse(url) for url in urls]
+        self._newest_wins = newest_wins
+
+    def tables(self, target: str) -> ServerTables:
+        """Returns the tables as a server has them now."""
+        catalogue = self.catalogue()
+        return ServerTables(
+            catalogue,
+            partial(_rows, catalogue),
+            database=self._urls[0].database,
+            newest_wins=self._newest_wins,
+        )
+
+    def decode(self) -> Decode:
+        """Returns the reader of rows as documents."""
+        catalogue = self.catalogue()
+        return SourceDocuments(catalogue, partial(_rows, catalogue)).rows
+
+    def catalogue(self) -> dict[str, SourceTable]:
+        """Returns the tables of the server. Raises SourceLost if none answers."""
+        failure: Exception | None = None
+        for url in self._urls:
+            try:
+                with url.connect() as session, session.cursor() as cursor:
+
+                    def query(statement: str, values: object, cursor=cursor):  # type: ignore
+                        cursor.execute(statement, values)
+                        return cursor.fetchall()
+
+                    return read_catalogue(query, url.database)
+            except SourceLost as error:
+                failure = error
+        assert failure, "a replica has a source"
+        raise failure
+
+
+    def snapshot(self, threads: int) -> AbstractContextManager[Snapshot]:
+        """Opens a snapshot of the first server, for so many threads."""
+        url = self._urls[0]
+
+        def connect() -> Any:
+            session = url.connect(answer_seconds=COPY_ANSWER_SECONDS)
+            session.cursorclass, session.decoders = SSCursor, {}
+            return session
+
+        return opened_snapshot(connect, threads)
+
+
+def _rows(catalogue: Mapping[str, SourceTable], payload: bytes):  # type: ignore
+    try:
+        yield from table_rows(payload, catalogue)
+    except (SourceTableChanged, UnknownSourceTable) as error:
+        # The target is opened again, with the tables as they are by then.
+        raise TransientFailure(kind="table_changed", text=str(error)) from error
