@@ -2,29 +2,47 @@
 
 A transaction is returned when its end was read, in the log's order, or not at all. An unknown
 property has the value that allows the least parallelism. Of the log only one event and the write
-set of one transaction are held.
+set of one transaction are held, and its rows where the caller wants them.
 
 Source: MySQL Reference Manual, 7.4.4 "The Binary Log"; MariaDB Knowledge Base, "Binary Log".
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from ...certifier.errors import TransactionTooLarge
 from ...certifier.gtid import Gtid, parse_gtid
 from ...certifier.write_set import TableKeys
 from ..errors import InvalidBinaryLog
 from ..source.header import SourceHeader
 from .compression import payload_events
-from .events import FLAG_IGNORABLE, Event, EventReader, EventType
+from .events import (
+    FLAG_IGNORABLE,
+    Event,
+    EventReader,
+    EventType,
+    FormatDescription,
+    format_description,
+)
 from .row_events import NO_TABLE_ID, ROWS, WriteSets, changes, table_of
+from .row_payload import packed
 from .table_maps import Table, read_table, table_id_of
-from .transaction_bounds import GroupStart, StatementKind, group_start, read_statement
+from .transaction_bounds import (
+    GroupStart,
+    Statement,
+    StatementKind,
+    group_start,
+    prepared_branch,
+    read_statement,
+)
 
 ITEMS_MAX = 1_000_000
 """The largest write set that is kept, in items; a larger one stands for all rows."""
 TABLES_MAX = 100_000
+PAYLOAD_BYTES_MAX = 1 << 30
+"""The largest payload of a transaction, in bytes, unless the caller has another limit."""
 
 _E = EventType
 _GTIDS = {_E.GTID, _E.ANONYMOUS_GTID, _E.GTID_TAGGED, _E.MARIADB_GTID}
@@ -53,6 +71,21 @@ _WITHOUT_ROWS = {
 }
 
 
+class LoggedStatement(NamedTuple):
+    """A statement of a transaction beside its rows: data definition, XA PREPARE and what settles
+    it, ROLLBACK, and changes that are logged as statements.
+
+    `database`: the default one of its session. `databases`: those that it updates, None if they
+    are not known. `payload_bytes`: of the transaction's payload, how much came before it.
+    """
+
+    text: str
+    database: str
+    databases: tuple[str, ...] | None
+    is_ddl: bool
+    payload_bytes: int
+
+
 class BinaryLogTransaction(NamedTuple):
     """One transaction, or one statement that is a transaction of its own.
 
@@ -66,7 +99,8 @@ class BinaryLogTransaction(NamedTuple):
     in microseconds since 1970, of which logs often have the seconds only;
     `original_committed_us`: the clock of the server that it came from. `duration_us`: what its
     statements took, None where the log does not say: MySQL counts whole seconds, and for
-    statements only.
+    statements only. `payload`: its table maps and row events by `row_payload.packed`, and
+    `statements`, if the reader was asked for them.
     """
 
     gtid: str | None
@@ -86,16 +120,13 @@ class BinaryLogTransaction(NamedTuple):
     original_committed_us: int
     duration_us: int | None
     is_ddl: bool
+    payload: bytes = b""
+    statements: tuple[LoggedStatement, ...] = ()
 
     @property
     def named(self) -> Gtid | None:
         """GTID: MySQL's, or MariaDB's with its domain and server as the source."""
-        if self.gtid is None:
-            return None
-        if self.is_mariadb:
-            source, _, number = self.gtid.rpartition("-")
-            return Gtid(source, int(number))
-        return parse_gtid(self.gtid)
+        return None if self.gtid is None else _named(self.gtid)
 
     @property
     def is_mariadb(self) -> bool:
@@ -131,29 +162,52 @@ class _Group:
         self.databases: set[str] | None = set()
         self.tables: set[str] = set()
         self.items: dict[int, str] = {}
+        self.payload: list[bytes] = []
+        self.payload_bytes = 0
+        self.statements: list[LoggedStatement] = []
+        self.is_known = False
 
     def __str__(self) -> str:
         return self.start.gtid or "a transaction without GTID"
 
 
-class BinaryLogReader:
-    """Reads a log once, by iteration; the other attributes are complete when that has ended.
+class TransactionReader:
+    """Makes transactions of a log's events, which it takes one by one.
 
-    `cut_short`: None, or where and why the log ends in the midst of an event or transaction.
-    `server_version`: of the server that wrote it. `dropped`: transactions that lack their begin or
-    end within the log, as relay logs have them after a lost connection. `skipped`: events of types
-    that are not known here, by type. `tables_without_keys`: the tables of which write sets have
-    one item for all rows, and why.
+    `format`: of the events that come next. `server_version`: of the server that wrote them.
+    `dropped`: transactions that lack their begin or end within the log, as relay logs have them
+    after a lost connection. `skipped`: events of types that are not known here, by type.
+    `tables_without_keys`: the tables of which write sets have one item for all rows, and why.
     """
 
-    def __init__(self, path: Path, keys: Mapping[str, TableKeys], items_max: int) -> None:
-        self.path = path
-        self.cut_short: str | None = None
-        self.server_version = ""
+    def __init__(
+        self,
+        keys: Mapping[str, TableKeys] | None = None,
+        *,
+        items_max: int = ITEMS_MAX,
+        rows: bool = False,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        has_database: Callable[[str], bool] = lambda _: True,
+        is_known: Callable[[Gtid], bool] | None = None,
+    ) -> None:
+        """Prepares a reader of one log; `keys`, `items_max`: as for `read_binary_log`.
+
+        Args:
+            rows: transactions have their payload and statements.
+            payload_bytes_max: the largest payload of a transaction.
+            has_database: whether the rows of a database are in payloads; write sets have all rows.
+            is_known: whether a transaction is to be returned without rows and write set: they are
+                not read.
+        """
+        self.format = FormatDescription("", 0, b"")
         self.dropped = 0
         self.skipped: Counter[int] = Counter()
-        self._keys = keys
+        self._keys = {} if keys is None else keys
         self._items_max = items_max
+        self._has_rows = rows
+        self._payload_bytes_max = payload_bytes_max
+        self._has_database = has_database
+        self._is_known = is_known
         self._write_sets = WriteSets()
         self._tables: dict[int, Table] = {}
         self._known_tables: dict[bytes, Table] = {}
@@ -161,39 +215,36 @@ class BinaryLogReader:
         self._has_begun = False
 
     @property
-    def notes(self) -> list[str]:
-        """Texts for people about a log that was read: what it lacks, what was left out."""
-        notes = [f"{table}: {why}" for table, why in self.tables_without_keys.items()]
-        if self.dropped:
-            notes.append(f"{self.path}: {self.dropped} transactions are not whole and left out")
-        return [self.cut_short, *notes] if self.cut_short else notes
+    def server_version(self) -> str:
+        """Version of the server that wrote the log; empty before its first event."""
+        return self.format.server_version
 
     @property
     def tables_without_keys(self) -> dict[str, str]:
         """Tables whose write sets have one item for all rows, and why; see the class."""
         return self._write_sets.tables_without_keys
 
-    def __iter__(self) -> Iterator[BinaryLogTransaction]:
-        """Yields the transactions.
+    @property
+    def unfinished(self) -> str:
+        """Name and begin of the transaction whose end was not read yet; empty if there is none."""
+        if self._group is None:
+            return ""
+        return f"{self._group}, which begins at byte {self._group.offset}"
+
+    def read(self, event: Event) -> Iterator[BinaryLogTransaction]:
+        """Reads the next event; yields the transactions that it ends.
 
         Raises:
-            InvalidBinaryLog: this is no binary log, or one that is damaged or cannot be read.
+            InvalidBinaryLog: the event is damaged, or not one that may come here.
             InvalidSetting: a key was given of a column that its table does not have.
+            TransactionTooLarge: the payload of a transaction is larger than the limit.
         """
-        with self.path.open("rb") as file:
-            self._events = EventReader(file, str(self.path), self.path.stat().st_size)
-            for event in self._events:
-                if event.type == EventType.TRANSACTION_PAYLOAD:
-                    self._count(event)
-                    for inner in payload_events(event):
-                        yield from self._read(inner)
-                else:
-                    yield from self._read(event)
-            self.cut_short = self._events.cut_short
-        if self._group is not None and self.cut_short is None:
-            self.cut_short = (
-                f"{self.path} ends within {self._group}, which begins at byte {self._group.offset}"
-            )
+        if event.type == EventType.TRANSACTION_PAYLOAD:
+            self._count(event)
+            for inner in payload_events(event):
+                yield from self._read(inner)
+        else:
+            yield from self._read(event)
 
     def _read(self, event: Event) -> Iterator[BinaryLogTransaction]:
         """Reads one event; yields the transaction that it ends."""
@@ -209,6 +260,8 @@ class BinaryLogReader:
             self._rows(event)
         elif event.type in _ENDS:
             finished = self._is_within(event)
+            if finished and self._has_rows and event.type == EventType.XA_PREPARE:
+                self._add_statement(prepared_branch(event))
         else:
             self._other(event)
         if finished:
@@ -223,8 +276,9 @@ class BinaryLogReader:
     def _begin(self, event: Event, start: GroupStart) -> _Group:
         self.dropped += self._group is not None
         self._has_begun = True
-        self._group = _Group(start, event)
-        return self._group
+        group = self._group = _Group(start, event)
+        group.is_known = bool(self._is_known and start.gtid and self._is_known(_named(start.gtid)))
+        return group
 
     def _is_within(self, event: Event) -> bool:
         """Returns whether a transaction is being read; the log may begin in the midst of one."""
@@ -241,10 +295,9 @@ class BinaryLogReader:
         """Reads a statement; returns whether it ends its transaction."""
         statement = read_statement(event)
         kind = statement.kind
-        if kind == StatementKind.END:
-            return self._is_within(event)
-        if kind == StatementKind.NOTHING:
-            return False
+        if kind in (StatementKind.END, StatementKind.NOTHING):
+            self._add_statement(statement)
+            return kind == StatementKind.END and self._is_within(event)
         group = self._group or self._begin(event, GroupStart())
         if kind == StatementKind.BEGIN:
             if group.is_open and not group.start.is_open:
@@ -255,6 +308,7 @@ class BinaryLogReader:
             group.began_us = statement.began_us
             return False
         group.has_statements = True
+        self._add_statement(statement)
         group.is_ddl |= statement.is_ddl
         group.duration_us += statement.duration_us
         if statement.databases is None or group.databases is None:
@@ -265,8 +319,31 @@ class BinaryLogReader:
             group.began_us = statement.began_us
         return kind == StatementKind.XA_END or not group.is_open
 
+    def _add_statement(self, statement: Statement) -> None:
+        group = self._group
+        if self._has_rows and group is not None and statement.has_effect:
+            text, database, databases = statement.text, statement.database, statement.databases
+            group.statements.append(
+                LoggedStatement(text, database, databases, statement.is_ddl, group.payload_bytes)
+            )
+
+    def _add_payload(self, group: _Group, table: Table, event: Event) -> None:
+        if not self._has_rows or not self._has_database(table.database):
+            return
+        content = packed(event, self.format)
+        group.payload.append(content)
+        group.payload_bytes += len(content)
+        if group.payload_bytes > self._payload_bytes_max:
+            raise TransactionTooLarge(
+                bytes=group.payload_bytes,
+                bytes_max=self._payload_bytes_max,
+                advice=f"{group} has more, split such ones at the source, or raise the limit",
+            )
+
     def _map_table(self, event: Event) -> None:
-        format = self._events.format
+        format, group = self.format, self._group
+        if group is not None and group.is_known:
+            return
         table_id, end = table_id_of(event, format)
         description = event.body[end:]
         # A server writes the map of a table again for each statement, mostly in the same bytes.
@@ -279,18 +356,21 @@ class BinaryLogReader:
         if len(self._tables) >= TABLES_MAX:
             self._tables.clear()
         self._tables[table_id] = table
+        if group is not None:
+            self._add_payload(group, table, event)
 
     def _rows(self, event: Event) -> None:
         if not self._is_within(event):
             return
-        format = self._events.format
-        table_id = table_of(event, format)
-        if table_id == NO_TABLE_ID:
-            return
-        table, group = self._tables.get(table_id), self._group
+        format, group = self.format, self._group
         assert group is not None, "rows outside of a transaction"
+        table_id = table_of(event, format)
+        if table_id == NO_TABLE_ID or group.is_known:
+            return
+        table = self._tables.get(table_id)
         if table is None:
             raise event.invalid(f"rows of table id {table_id}", "a table map with this id before")
+        self._add_payload(group, table, event)
         group.tables.add(str(table))
         if group.databases is not None:
             group.databases.add(table.database)
@@ -306,7 +386,7 @@ class BinaryLogReader:
 
     def _other(self, event: Event) -> None:
         if event.type == EventType.FORMAT_DESCRIPTION:
-            self.server_version = self._events.format.server_version
+            self.format = format_description(event)
         elif event.type == EventType.MARIADB_START_ENCRYPTION:
             raise event.invalid("all events after this one are encrypted", "encrypt_binlog=OFF")
         elif event.type not in _WITHOUT_ROWS:
@@ -324,6 +404,8 @@ class BinaryLogReader:
             is_ddl=group.is_ddl, all_rows=too_large or group.has_statements
         )
         items = {} if all_rows else group.items
+        if group.is_ddl:
+            self._known_tables.clear()  # The caller may know other keys now.
         databases, tables = group.databases, None if group.has_statements else group.tables
         start = group.start
         return BinaryLogTransaction(
@@ -344,7 +426,73 @@ class BinaryLogReader:
             original_committed_us=start.original_committed_us,
             duration_us=group.duration_us or None,
             is_ddl=group.is_ddl,
+            payload=b"".join(group.payload),
+            statements=tuple(group.statements),
         )
+
+
+class BinaryLogReader:
+    """Reads a log once, by iteration; the other attributes are complete when that has ended.
+
+    `cut_short`: None, or where and why the log ends in the midst of an event or transaction. The
+    other attributes are those of `TransactionReader`.
+    """
+
+    def __init__(self, path: Path, keys: Mapping[str, TableKeys], items_max: int) -> None:
+        self.path = path
+        self.cut_short: str | None = None
+        self._transactions = TransactionReader(keys, items_max=items_max)
+
+    @property
+    def server_version(self) -> str:
+        """Version of the server that wrote the log."""
+        return self._transactions.server_version
+
+    @property
+    def dropped(self) -> int:
+        """Number of transactions that lack their begin or end."""
+        return self._transactions.dropped
+
+    @property
+    def skipped(self) -> Counter[int]:
+        """Number of events of each type that is not known here."""
+        return self._transactions.skipped
+
+    @property
+    def tables_without_keys(self) -> dict[str, str]:
+        """Tables whose write sets have one item for all rows, and why."""
+        return self._transactions.tables_without_keys
+
+    @property
+    def notes(self) -> list[str]:
+        """Texts for people about a log that was read: what it lacks, what was left out."""
+        notes = [f"{table}: {why}" for table, why in self.tables_without_keys.items()]
+        if self.dropped:
+            notes.append(f"{self.path}: {self.dropped} transactions are not whole and left out")
+        return [self.cut_short, *notes] if self.cut_short else notes
+
+    def __iter__(self) -> Iterator[BinaryLogTransaction]:
+        """Yields the transactions.
+
+        Raises:
+            InvalidBinaryLog: this is no binary log, or one that is damaged or cannot be read.
+            InvalidSetting: a key was given of a column that its table does not have.
+        """
+        with self.path.open("rb") as file:
+            events = EventReader(file, str(self.path), self.path.stat().st_size)
+            for event in events:
+                yield from self._transactions.read(event)
+            self.cut_short = events.cut_short
+        if self.cut_short is None and (unfinished := self._transactions.unfinished):
+            self.cut_short = f"{self.path} ends within {unfinished}"
+
+
+def _named(gtid: str) -> Gtid:
+    """Returns the GTID of a text of either server's."""
+    if ":" in gtid:
+        return parse_gtid(gtid)
+    source, _, number = gtid.rpartition("-")
+    return Gtid(source, int(number))
 
 
 def without_transactions(path: Path, purpose: str) -> InvalidBinaryLog:

@@ -192,14 +192,11 @@ class EventReader:
         """Returns the event without its checksum; None if the last event's does not match."""
         checksum_bytes = self.format.checksum_bytes
         if event.type == EventType.FORMAT_DESCRIPTION:
-            # A server clears the flag when it closes the log, and does not renew the checksum.
-            header = header[:17] + bytes([header[17] & ~FLAG_IN_USE]) + header[18:]
-            checksum_bytes = CHECKSUM_BYTES if _has_checksum(_server_version(body)) else 0
+            checksum_bytes = described_checksum_bytes(body)
         if not checksum_bytes:
             return event._replace(body=body)
-        content, stored = body[:-checksum_bytes], body[-checksum_bytes:]
-        if zlib.crc32(content, zlib.crc32(header)) == int.from_bytes(stored, "little"):
-            return event._replace(body=content)
+        if checksum_matches(header, body):
+            return event._replace(body=body[:-CHECKSUM_BYTES])
         # Its server may have died within the last event; whatever is before it was written whole.
         if event.offset + event.size_bytes == self._size:
             self._cut(f"an event at byte {event.offset} whose checksum does not match")
@@ -238,6 +235,22 @@ def parse_header(path: str, offset: int, header: bytes) -> Event:
         size_bytes=number(header[9:13], "little"),
         body=b"",
     )
+
+
+def checksum_matches(header: bytes, body: bytes) -> bool:
+    """Returns whether an event's body ends with the checksum of all before it."""
+    if header[4] == EventType.FORMAT_DESCRIPTION:
+        # A server clears the flag when it closes the log, and does not renew the checksum.
+        header = header[:17] + bytes([header[17] & ~FLAG_IN_USE]) + header[18:]
+    checksum = zlib.crc32(memoryview(body)[:-CHECKSUM_BYTES], zlib.crc32(header))
+    return checksum == int.from_bytes(body[-CHECKSUM_BYTES:], "little")
+
+
+def described_checksum_bytes(body: bytes) -> int:
+    """Returns the bytes of the checksum at the end of a format description event, which has one
+    where the others have none, too.
+    """
+    return CHECKSUM_BYTES if _has_checksum(_server_version(body)) else 0
 
 
 def format_description(event: Event) -> FormatDescription:

@@ -10,13 +10,15 @@ Source: MySQL Reference Manual, 15.3.1 "START TRANSACTION", WITH CONSISTENT SNAP
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
+from struct import Struct
 from typing import Any
 
 from ...certifier.gtid_set import GtidSet
-from .column_values import RowValue, shortest_float
+from .column_values import RowValue, float_of
 from .source_catalogue import SourceColumn, SourceTable
 
 ROWS_PER_FETCH = 1_000
+_FLOAT = Struct("<f")
 _FLOATS = ("float", "double")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 
@@ -119,7 +121,7 @@ def _reader(column: SourceColumn) -> Callable[[Any], RowValue]:
     if column.data_type == "double":
         return float
     if column.data_type == "float":
-        return lambda text: shortest_float(float(text))
+        return lambda text: float_of(_FLOAT.pack(float(text)))
     if column.data_type == "bit":
         return lambda octets: int.from_bytes(octets, "big")
     return lambda value: value

@@ -50,6 +50,7 @@ _DML = {
 # Not of the comments that begin with /*! or /*M: servers execute their content.
 _LEADING = re.compile(r"(?:\s+|/\*[^!M].*?\*/|--\s[^\n]*\n|#[^\n]*\n)*", re.S)
 _WORDS = re.compile(r"[A-Za-z_]+")
+_ONE_PHASE = re.compile(r"^XA\s+COMMIT\s.*\sONE\s+PHASE\s*$", re.I | re.S)
 _DATABASES_OVER_MAX = 254
 _MICROSECONDS = 13
 _UPDATED_DATABASES = 12
@@ -183,13 +184,24 @@ class StatementKind(Enum):
 
 
 class Statement(NamedTuple):
-    """A statement as logged; `databases`: those that it updates, None if they are not known."""
+    """A statement as logged; `databases`: those that it updates, None if they are not known;
+    `database`: the default one of its session.
+    """
 
     kind: StatementKind
     is_ddl: bool
     databases: tuple[str, ...] | None
     began_us: int
     duration_us: int
+    database: str
+    text: str
+
+    @property
+    def has_effect(self) -> bool:
+        """True if rows alone do not say what it does: all but the frame of a transaction."""
+        if self.kind in (StatementKind.CHANGE, StatementKind.XA_END):
+            return not _ONE_PHASE.search(self.text)
+        return self.text[:8].upper() == "ROLLBACK"
 
 
 def read_statement(event: Event) -> Statement:
@@ -206,13 +218,33 @@ def read_statement(event: Event) -> Statement:
     if event.type == EventType.EXECUTE_LOAD_QUERY:
         cursor.take(13)
     microseconds, databases = _status(Cursor(event, cursor.take(status_bytes)))
-    cursor.take(database_bytes + 1)
+    database = cursor.text(database_bytes)
+    cursor.take(1)
     content = cursor.rest()
     if event.type == EventType.MARIADB_QUERY_COMPRESSED:
         content = inflated(event, content)
-    kind, is_ddl = classify(content.decode("utf-8", "replace"))
+    text = content.decode("utf-8", "replace")
+    kind, is_ddl = classify(text)
     began_us = event.timestamp * 1_000_000 + microseconds
-    return Statement(kind, is_ddl, databases, began_us, seconds * 1_000_000)
+    return Statement(kind, is_ddl, databases, began_us, seconds * 1_000_000, database, text)
+
+
+def prepared_branch(event: Event) -> Statement:
+    """Returns the statement that an event of its type stands for: XA PREPARE, or the XA COMMIT of
+    a branch that commits in one phase, as any transaction does.
+
+    Raises:
+        InvalidBinaryLog: it is too short.
+    """
+    cursor = Cursor(event)
+    one_phase, format_id = cursor.uint(1), cursor.uint(4)
+    global_bytes, branch_bytes = cursor.uint(4), cursor.uint(4)
+    branch = (
+        f"X'{cursor.take(global_bytes).hex()}',X'{cursor.take(branch_bytes).hex()}',{format_id}"
+    )
+    text = f"XA COMMIT {branch} ONE PHASE" if one_phase else f"XA PREPARE {branch}"
+    began_us = event.timestamp * 1_000_000
+    return Statement(StatementKind.XA_END, False, None, began_us, 0, "", text)
 
 
 def classify(text: str) -> tuple[StatementKind, bool]:

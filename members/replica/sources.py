@@ -40,6 +40,40 @@ class SourceNews(NamedTuple):
     source_version: int
 
 
+def in_turn(
+    names: Sequence[str],
+    follow: Callable[[str], Iterator[SourceNews]],
+    stopped: threading.Event,
+    *,
+    refusals: tuple[type[Exception], ...],
+    lost: tuple[type[Exception], ...],
+) -> Iterator[SourceNews]:
+    """Yields the news of sources, each followed until it fails, then the next one, until `stopped`.
+
+    Raises:
+        An error of `refusals`, once all sources have raised such ones, one after the other; at once
+        any that is neither of these nor of `lost`.
+    """
+    refused = 0
+    while not stopped.is_set():
+        for name in names:
+            if stopped.is_set():
+                return
+            try:
+                yield from follow(name)
+                refused = 0
+            except refusals as error:
+                refused += 1
+                if refused >= len(names):
+                    raise
+                log.warning("source_refuses", source=name, text=str(error))
+            except lost as error:
+                refused = 0  # This source may be able to serve it, once it answers.
+                log.warning("source_unavailable", source=name, text=str(error))
+            stopped.wait(PAUSE_SECONDS)
+            yield SourceNews((), "", 0)  # The caller may have a reason to end.
+
+
 class ReplicaSources:
     """The members that a replica may follow."""
 
@@ -68,26 +102,13 @@ class ReplicaSources:
             NotAuthenticated, CallNotAllowed: No source lets it in.
             TransactionTooLarge: A transaction is larger than this replica takes.
         """
-        refused = 0
-        while not self._stopped.is_set():
-            for address in self._addresses:
-                if self._stopped.is_set():
-                    return
-                try:
-                    yield from self._follow(address, received, next_position)
-                    refused = 0
-                except (Fenced, CallNotAllowed, NotAuthenticated) as error:
-                    refused += 1
-                    if refused >= len(self._addresses):
-                        raise
-                    log.warning("source_refuses", source=address, text=str(error))
-                except (Unavailable, MemberFailed) as error:
-                    refused = 0  # This source may be able to serve it, once it answers.
-                    log.warning("source_unavailable", source=address, text=str(error))
-                finally:
-                    self.connected = ""
-                self._stopped.wait(PAUSE_SECONDS)
-                yield SourceNews((), "", 0)  # The caller may have a reason to end.
+        refusals = (Fenced, CallNotAllowed, NotAuthenticated)
+        lost = (Unavailable, MemberFailed)
+
+        def follow(address: str) -> Iterator[SourceNews]:
+            return self._follow(address, received, next_position)
+
+        yield from in_turn(self._addresses, follow, self._stopped, refusals=refusals, lost=lost)
 
     def stop(self) -> None:
         """Ends `follow`, from any thread."""
@@ -119,6 +140,7 @@ class ReplicaSources:
             if not self._stopped.is_set():
                 raise remote.failure(error) from error
         finally:
+            self.connected = ""
             self._hang_up = lambda: None
             remote.channel.close()
 
