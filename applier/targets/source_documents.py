@@ -125,9 +125,7 @@ def places_of(table: SourceTable, names: Iterable[str]) -> tuple[int, ...]:
 
 def document(table: SourceTable, row: Row) -> bytes:
     """Returns a row with all columns as a JSON object."""
-    fields = {
-        column.name: _plain(value) for column, value in zip(table.columns, row, strict=True)
-    }
+    fields = {column.name: _plain(value) for column, value in zip(table.columns, row, strict=True)}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
 
 

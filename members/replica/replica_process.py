@@ -44,6 +44,7 @@ from ..services.applier_service import ApplierMessage, serving_status
 from ..services.metrics import StatusCollector
 from ..settings.replica import ReplicaConfig
 from ..wire.applier_status import applier_status
+from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
 from .server_sources import ServerSources
 from .source_rows import GroupRows, ServerRows, SourceRows
@@ -116,7 +117,9 @@ def _source(config: ReplicaConfig) -> tuple[ReplicaSources | ServerSources, Sour
         )
         return sources, GroupRows(config.mapping)
     rows = ServerRows(config.sources, newest_wins=config.conflicts == "ignore")
-    return ServerSources(config.sources, config.replica, config.transaction_bytes_max), rows
+    return ServerSources(
+        config.sources, config.replica, transaction_bytes_max=config.transaction_bytes_max
+    ), rows
 
 
 def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
@@ -204,7 +207,7 @@ def open_store(folder: Path, replica: str) -> Store:
 class EmbeddedTarget(RocksDbTarget):
     """A store of the replica's own, flushed in the background."""
 
-    def __init__(self, folder: Path, replica: str, decode: Decode) -> None:
+    def __init__(self, folder: Path, replica: str, decode: Decode = decode_changes) -> None:
         self.store = open_store(folder, replica)
         super().__init__(self.store, decode)
         self._error: Exception | None = None

@@ -4,7 +4,7 @@ A server's tables are looked up when the target is opened, and so again when a t
 fit them any more.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pymysql.cursors import SSCursor
 
 from ...applier.errors import TransientFailure, UnsuitableTarget
 from ...applier.mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
-from ...applier.mysql_logs.row_payload import TableRows, table_rows
+from ...applier.mysql_logs.row_payload import table_rows
 from ...applier.mysql_logs.server_url import ServerUrl
 from ...applier.mysql_logs.snapshot import Snapshot, opened_snapshot
 from ...applier.mysql_logs.source_catalogue import SourceTable, read_catalogue
@@ -105,7 +105,6 @@ class ServerRows:
                 failure = error
         assert failure, "a replica has a source"
         raise failure
-
 
     def snapshot(self, threads: int) -> AbstractContextManager[Snapshot]:
         """Opens a snapshot of the first server, for so many threads."""

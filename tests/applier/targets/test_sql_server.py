@@ -23,5 +23,5 @@ def test_a_statement_ends_after_so_many_rows_or_bytes() -> None:
 @given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1), st.integers(1, 40))
 def test_requests_are_the_statements_in_order(statements: list[str], limit: int) -> None:
     found = list(requests(statements, limit))
-    assert ";".join(found).split(";") == statements
-    assert all(len(request) <= limit or ";" not in request for request in found)
+    assert [statement for request in found for statement in request] == statements
+    assert all(len(request) == 1 or len(";".join(request)) <= limit for request in found)

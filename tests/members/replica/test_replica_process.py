@@ -12,6 +12,7 @@ from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.certifier.errors import ForeignDataFolder, InvalidSetting
 from groupcert.certifier.gtid import Gtid
 from groupcert.members.replica.replica_process import EmbeddedTarget, opens_target
+from groupcert.members.replica.source_rows import GroupRows
 from groupcert.v1.transaction_pb2 import Changes
 
 GROUP = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -24,8 +25,8 @@ def entry(number: int, value: bytes) -> RelayEntry:
 
 
 def opened(target: str, mapping: Path | None = None) -> object:
-    """Asks for a target, which opens nothing yet."""
-    return opens_target(target, mapping, replica="r1", workers=4, two_phase=False)
+    """Opens a target."""
+    return opens_target(target, GroupRows(mapping), replica="r1", workers=4, two_phase=False)()
 
 
 @pytest.mark.parametrize("target", ["", "rocksdb", "rocksdb:", "sqlite:x", "/folder"])
