@@ -3,9 +3,10 @@
 A GTID is a source and a number. A source is a UUID, or a UUID with a tag, and is held as text in
 the one canonical spelling: lower case, dashes, `uuid` or `uuid:tag`. Equal sources are therefore
 equal strings, and sorting the strings gives MySQL's order: by UUID, within it the untagged source
-first, then the tags.
+first, then the tags. MariaDB's `domain-server-number` has the source `domain-server`.
 
-Source: MySQL 8.4 Reference Manual, 19.1.3.1 "GTID Format and Storage".
+Source: MySQL 8.4 Reference Manual, 19.1.3.1 "GTID Format and Storage"; MariaDB Knowledge Base,
+"Global Transaction ID".
 """
 
 import re
@@ -20,6 +21,7 @@ NUMBER_DIGITS_MAX = 19
 _HEX = "[0-9A-Fa-f]"
 _DASHED = f"{_HEX}{{8}}(?:-{_HEX}{{4}}){{3}}-{_HEX}{{12}}"
 _UUID = re.compile(rf"{_DASHED}|\{{{_DASHED}\}}|{_HEX}{{32}}")
+_DOMAIN_SERVER = re.compile("(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})")
 _TAG = re.compile("[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
@@ -55,16 +57,27 @@ def parse_gtid(text: str) -> Gtid:
 
 
 def parse_source(text: str) -> str:
-    """Returns the canonical spelling of `uuid` or `uuid:tag`.
+    """Returns the canonical spelling of `uuid`, `uuid:tag` or `domain-server`.
 
     Raises:
-        InvalidGtid: if the text is neither.
+        InvalidGtid: if the text is none of these.
 
     >>> parse_source("3E11FA4771CA11E19E33C80AA9429562 : Backup")
     '3e11fa47-71ca-11e1-9e33-c80aa9429562:backup'
     """
     uuid, separator, tag = text.partition(":")
-    return f"{parse_uuid(uuid)}:{parse_tag(tag)}" if separator else parse_uuid(uuid)
+    return f"{parse_uuid(uuid)}:{parse_tag(tag)}" if separator else parse_origin(uuid)
+
+
+def parse_origin(text: str) -> str:
+    """Returns the canonical spelling of what a source begins with: a UUID, or MariaDB's domain and
+    server.
+
+    >>> parse_origin(" 0-1 ")
+    '0-1'
+    """
+    stripped = text.strip()
+    return stripped if _DOMAIN_SERVER.fullmatch(stripped) else parse_uuid(text)
 
 
 def parse_uuid(text: str) -> str:

@@ -288,7 +288,7 @@ def _parse_uuid_set(into: dict[str, tuple[list[int], list[int]]], text: str) -> 
     for each source the first numbers and the stops, in the text's order.
     """
     uuid_text, *parts = text.split(":")
-    uuid = source = parse_uuid(uuid_text)
+    uuid = source = parse_origin(uuid_text)
     firsts: list[int] = []
     stops: list[int] = []
     for part in parts:

@@ -199,7 +199,10 @@ def _rows(event: Event, format: FormatDescription, layout: _Layout) -> TableRows
 
 
 def _layout_of(
-    event: Event, format: FormatDescription, description: bytes, catalogue: Mapping[str, SourceTable]
+    event: Event,
+    format: FormatDescription,
+    description: bytes,
+    catalogue: Mapping[str, SourceTable],
 ) -> _Layout:
     key = description, format.is_mariadb
     layout = _layouts.get(key)

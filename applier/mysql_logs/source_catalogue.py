@@ -112,7 +112,7 @@ _FOREIGN_KEYS = f"""
 SELECT table_schema, k.table_name, k.constraint_name, column_name, referenced_table_schema,
        k.referenced_table_name, referenced_column_name, delete_rule, update_rule
 FROM information_schema.key_column_usage AS k JOIN information_schema.referential_constraints AS r
-  ON constraint_schema = table_schema AND r.constraint_name = k.constraint_name
+  ON r.constraint_schema = k.table_schema AND r.constraint_name = k.constraint_name
      AND r.table_name = k.table_name
 WHERE {_WHERE} AND k.referenced_table_name IS NOT NULL
 ORDER BY table_schema, k.table_name, k.constraint_name, ordinal_position"""

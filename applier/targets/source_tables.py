@@ -138,8 +138,15 @@ class ServerTables:
         }
         self.tables = [*self._mappings.values()]
 
-    def bind(self, found: Mapping[str, FoundTable], target: str) -> "BoundServerTables":
-        """Returns the tables as found at the server; see `SourceTables`."""
+    def bind(
+        self, found: Mapping[str, FoundTable], target: str, *, with_constraints: bool = True
+    ) -> "BoundServerTables":
+        """Returns the tables as found at the server; see `SourceTables`.
+
+        Args:
+            with_constraints: foreign keys of the source have to be there, too, where its log leaves
+                to them what they do.
+        """
         problems: list[str] = []
         bound = {}
         for name, table in self._source_tables.items():
@@ -149,7 +156,9 @@ class ServerTables:
                 problems.append(f"table {mapping.table} is missing")
                 continue
             names = {each: mapping.table for each, mapping in self._mappings.items()}
-            unfit = [*_unfit(table, mapping, there, names)]
+            unfit = [*_unfit(table, mapping, there)]
+            if with_constraints:
+                unfit += _unmoved(table, mapping.table, there, names)
             if self._newest_wins:
                 unfit += _unordered(table)
             problems += unfit
@@ -359,10 +368,8 @@ def _mapping(source: SourceTable, table: str) -> TableMapping:
     return TableMapping(source=str(source), table=table, key=key, values=tuple(columns.values()))
 
 
-def _unfit(
-    source: SourceTable, mapping: TableMapping, found: FoundTable, names: Mapping[str, str]
-) -> Iterator[str]:
-    """Yields what the target's table cannot take; `names`: of tables at the target."""
+def _unfit(source: SourceTable, mapping: TableMapping, found: FoundTable) -> Iterator[str]:
+    """Yields what the target's table cannot take."""
     table = mapping.table
     if found.problem:
         yield f"table {table} {found.problem}"
@@ -382,13 +389,21 @@ def _unfit(
     key = sorted(column.name for column in mapping.key)
     if key and key not in [sorted(unique) for unique in found.unique_keys]:
         yield f"table {table} has no unique key over ({', '.join(key)}), expected one"
+
+
+def _unmoved(
+    source: SourceTable, table: str, found: FoundTable, names: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields the foreign keys that change rows at the source and are not at the target; `names`: of
+    tables there.
+    """
     for foreign in source.foreign_keys:
         moves = foreign.on_delete in MOVING or foreign.on_update in MOVING
         parent = names.get(foreign.parent, foreign.parent)
         if moves and parent not in found.parents:
             yield (
-                f"table {table} has no foreign key to {parent}, and the log not what the "
-                f"source's {foreign.name} does: {foreign.on_delete}, {foreign.on_update}"
+                f"table {table} has no foreign key to {parent}, and the log not what the source's "
+                f"{foreign.name} does (ON DELETE {foreign.on_delete}, UPDATE {foreign.on_update})"
             )
 
 

@@ -76,7 +76,7 @@ class SqlCopy:
         for name in sorted(begun & set(found), key=lambda name: -order.get(name, 0)):
             session.run(f"DELETE FROM {server.table(name)}")
         found = server.find(session, names)
-        self._bound = self._tables.bind(found, server.name)
+        self._bound = self._tables.bind(found, server.name, with_constraints=False)
         order = ranks(found)
         ordered = sorted(self._tables.tables, key=lambda each: order.get(each.table, 0))
         waits = any(table.parents for table in found.values()) and not server.defers_foreign_keys
