@@ -72,9 +72,9 @@ _SETTINGS = "log_bin", "binlog_format", "gtid_mode", "server_id", "version"
 class ServerStream:
     """Events of one server, from `open` to `close`; `hang_up` is for any thread.
 
-    `is_mariadb`, `format`: of the server, and of the events that come next. `log_file`: the name of
-    the file that they are in. `executed`: what the server had executed when the stream was opened;
-    of MariaDB the newest of each domain.
+    `is_mariadb`: of the server. `server_id`: of the replica. `format`, `log_file`: of the events
+    that come next, and the name of the file that they are in. `executed`: what the server had
+    executed when the stream was opened; of MariaDB the newest of each domain.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ServerStream:
         self.executed = GtidSet()
         self._url = url
         self._replica = replica
-        self._server_id = server_id or zlib.crc32(replica.encode()) | 1 << 31
+        self.server_id = server_id or zlib.crc32(replica.encode()) | 1 << 31
         self._event_bytes_max = event_bytes_max
         self._heartbeat_seconds = heartbeat_seconds
         self._offset = 0
@@ -126,13 +126,13 @@ class ServerStream:
         if self.is_mariadb:
             self._check_domains(executed)
             begin = _mariadb_registration(executed)
-            dump = b"\4\0\0\0\0\0" + self._server_id.to_bytes(4, "little")
+            dump = b"\4\0\0\0\0\0" + self.server_id.to_bytes(4, "little")
             command = COMMAND.COM_BINLOG_DUMP
         else:
             self._check_executed(connection, executed)
-            begin = _mysql_registration(self._replica, self._server_id)
+            begin = _mysql_registration(self._replica, self.server_id)
             gtids = encoded(executed)
-            dump = _THROUGH_GTID.to_bytes(2, "little") + self._server_id.to_bytes(4, "little")
+            dump = _THROUGH_GTID.to_bytes(2, "little") + self.server_id.to_bytes(4, "little")
             dump += bytes(4) + (4).to_bytes(8, "little")
             dump += len(gtids).to_bytes(4, "little") + gtids
             command = _BINLOG_DUMP_GTID
@@ -170,6 +170,11 @@ class ServerStream:
             if packet[0] or len(packet) <= HEADER_BYTES:
                 raise SourceLost(source=str(self._url), cause="it ended the stream")
             yield self._event(packet)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if the server is reached over TLS."""
+        return any(isinstance(each._sock, ssl.SSLSocket) for each in self._connections)
 
     @property
     def has_more(self) -> bool:
@@ -246,9 +251,9 @@ class ServerStream:
             for number, host, *_ in self._query(connection, listed):
                 if host != self._host:
                     taken.setdefault(int(number), f"replica {host or 'without a name'}")
-        if owner := taken.get(self._server_id):
+        if owner := taken.get(self.server_id):
             raise InvalidSetting(
-                name="server_id", value=self._server_id, expected=f"another one: {owner} has it"
+                name="server_id", value=self.server_id, expected=f"another one: {owner} has it"
             )
 
     @property
@@ -284,7 +289,7 @@ class ServerStream:
     def _registration(self) -> bytes:
         host = self._host.encode()[:_HOST_CHARACTERS_MAX]
         # No user, password, port, rank and source.
-        return self._server_id.to_bytes(4, "little") + bytes([len(host)]) + host + bytes(12)
+        return self.server_id.to_bytes(4, "little") + bytes([len(host)]) + host + bytes(12)
 
     def _send(self, connection: Any, command: int, body: bytes, *, has_answer: bool) -> None:
         try:
