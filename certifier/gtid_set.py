@@ -22,9 +22,9 @@ from .gtid import (
     NUMBER_MAX,
     Gtid,
     parse_number,
+    parse_origin,
     parse_source,
     parse_tag,
-    parse_uuid,
 )
 
 NUMBER_STOP = NUMBER_MAX + 1

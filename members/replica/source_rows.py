@@ -1,4 +1,4 @@
-"""What the rows of a replica's source are, to its target: those of a group, or of a server's tables.
+"""The rows of a replica's source, as its target reads them: of a group, or of a server's tables.
 
 A server's tables are looked up when the target is opened, and so again when a table map does not
 fit them any more.
