@@ -61,6 +61,8 @@ _BLOB_BYTES = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1}
 _NUMBERS = re.compile(r"\d+")
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _CONSTANT = re.compile(r"-?\d+(\.\d+)?|'(?:[^']|'')*'")
+IGNORING = "jobs ignore"
+"""The scheme that executes transactions in any order (WL#4648 C0)."""
 MOVING = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
@@ -119,18 +121,19 @@ class ServerTables:
         decode: DecodeRows,
         *,
         database: str = "",
-        newest_wins: bool = False,
+        scheme: str = "",
     ) -> None:
         """Takes tables of a source's catalogue.
 
         Args:
             database: the one that is followed, whose tables have their names alone at the target;
                 if empty, several, which are databases or schemas there, too.
-            newest_wins: transactions may be executed in any order (WL#4648 C0), so that each
-                change has to be of a whole row.
+            scheme: by which transactions are executed: some schemes do not keep an order that
+                foreign keys or unique keys need.
         """
         self._decode = decode
-        self._newest_wins = newest_wins
+        self._scheme = scheme
+        self._newest_wins = scheme == IGNORING
         self._source_tables = dict(catalogue)
         self._mappings = {
             name: _mapping(table, table.name if database else name)
@@ -159,8 +162,7 @@ class ServerTables:
             unfit = [*_unfit(table, mapping, there)]
             if with_constraints:
                 unfit += _unmoved(table, mapping.table, there, names)
-            if self._newest_wins:
-                unfit += _unordered(table)
+            unfit += _unordered(table, self._scheme)
             problems += unfit
             if not unfit:
                 bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
@@ -407,12 +409,17 @@ def _unmoved(
             )
 
 
-def _unordered(source: SourceTable) -> Iterator[str]:
-    """Yields why the transactions of a table cannot be executed in any order."""
-    if source.unique_keys or source.inexact_keys:
-        yield f"table {source} has a second unique key, which a scheme without order breaks"
-    if source.foreign_keys:
-        yield f"table {source} has a foreign key, which a scheme without order breaks"
+def _unordered(source: SourceTable, scheme: str) -> Iterator[str]:
+    """Yields the keys of a table that need an order that its scheme does not keep: between the rows
+    of a transaction, between tables or databases, or at all.
+    """
+    unique = [*source.unique_keys, *source.inexact_keys]
+    if unique and scheme in (IGNORING, "rows"):
+        yield f"table {source} has the second unique key {unique[0]}, which {scheme} breaks"
+    for foreign in source.foreign_keys:
+        is_far = foreign.parent.partition(".")[0] != source.database
+        if scheme in (IGNORING, "rows", "table") or (is_far and scheme == "database"):
+            yield f"table {source} has the foreign key {foreign.name}, which {scheme} breaks"
 
 
 def unfit(column: SourceColumn, found: FoundColumn | None) -> str:

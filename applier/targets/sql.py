@@ -259,7 +259,7 @@ class SqlTarget:
         there; a deleted row keeps its version.
         """
         # Sorted, so that transactions that share rows lock them in one order.
-        versions = sorted((change.name, change.version) for change in changes)
+        versions = sorted({change.name: change.version for change in changes}.items())
         newest: set[bytes] = set()
         for start in range(0, len(versions), ROWS_PER_STATEMENT):
             chunk = versions[start : start + ROWS_PER_STATEMENT]

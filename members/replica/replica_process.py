@@ -116,7 +116,7 @@ def _source(config: ReplicaConfig) -> tuple[ReplicaSources | ServerSources, Sour
             config.sources, config.replica, config.credentials(), config.transaction_bytes_max
         )
         return sources, GroupRows(config.mapping)
-    rows = ServerRows(config.sources, newest_wins=config.conflicts == "ignore")
+    rows = ServerRows(config.sources, scheme=scheme_name(config))
     return ServerSources(
         config.sources, config.replica, transaction_bytes_max=config.transaction_bytes_max
     ), rows

@@ -69,10 +69,10 @@ class GroupRows:
 class ServerRows:
     """The rows of a MySQL or MariaDB server's tables."""
 
-    def __init__(self, urls: tuple[str, ...], *, newest_wins: bool) -> None:
-        """Asks the first server that answers; `newest_wins`: see `ServerTables`."""
+    def __init__(self, urls: tuple[str, ...], *, scheme: str) -> None:
+        """Asks the first server that answers; `scheme`: see `ServerTables`."""
         self._urls = [ServerUrl.parse(url) for url in urls]
-        self._newest_wins = newest_wins
+        self._scheme = scheme
 
     def tables(self, target: str) -> ServerTables:
         """Returns the tables as a server has them now."""
@@ -81,7 +81,7 @@ class ServerRows:
             catalogue,
             partial(_rows, catalogue),
             database=self._urls[0].database,
-            newest_wins=self._newest_wins,
+            scheme=self._scheme,
         )
 
     def decode(self) -> Decode:

@@ -3,6 +3,7 @@ and clients that change them in every way.
 """
 
 import random
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -13,7 +14,8 @@ import pymysql
 
 from tests.servers import connect_mariadb
 
-DATABASE = "shop"
+DATABASE, FLAT = "shop", "flat"
+_KEYS = re.compile(r",\s*(FOREIGN KEY|UNIQUE) \([^)]*\)( REFERENCES[^)]*\))?( ON [A-Z ]*)?")
 TABLES = ("customer", "orders", "item", "plain")
 COLUMNS = {"plain": "id, value, bits + 0, year"}
 """Of a table whose columns servers show differently."""
@@ -27,7 +29,8 @@ CREATE TABLE customer (
   balance decimal(14,3) NOT NULL DEFAULT 0, born date, score float, UNIQUE (email));
 CREATE TABLE orders (
   id bigint AUTO_INCREMENT PRIMARY KEY, customer int unsigned NOT NULL,
-  state enum('new','it''s paid','sent') NOT NULL DEFAULT 'new', total double, note text CHARACTER SET latin1,
+  state enum('new','it''s paid','sent') NOT NULL DEFAULT 'new', total double,
+  note text CHARACTER SET latin1,
   placed datetime(6), seen timestamp(3) NULL,
   FOREIGN KEY (customer) REFERENCES customer (id) ON DELETE CASCADE);
 CREATE TABLE item (
@@ -41,14 +44,19 @@ CREATE TABLE plain (id int PRIMARY KEY, value varchar(200), bits bit(9), year ye
 class ShopLoad:
     """Clients of a server."""
 
-    def __init__(self, url: str) -> None:
-        """Makes the tables, with some rows in them."""
+    def __init__(self, url: str, *, is_flat: bool = False) -> None:
+        """Makes the tables, with some rows in them; flat ones have neither foreign keys nor second
+        unique keys.
+        """
         self._url = url
+        self.database = FLAT if is_flat else DATABASE
+        schema = SCHEMA.replace(DATABASE, self.database)
+        schema = _KEYS.sub("", schema) if is_flat else schema
         self._stopped = threading.Event()
         self.commits = 0
         self.errors: list[Exception] = []
         with closing(connect_mariadb(url)) as session, session.cursor() as cursor:
-            for statement in filter(str.strip, SCHEMA.split(";")):
+            for statement in filter(str.strip, schema.split(";")):
                 cursor.execute(statement)
             for number in range(20):
                 cursor.execute("INSERT INTO customer (email) VALUES (%s)", (f"{number}@start",))
@@ -81,7 +89,7 @@ class ShopLoad:
 
     def _work(self, count: int, seed: int) -> None:
         chance = random.Random(seed)
-        with closing(connect_mariadb(f"{self._url}{DATABASE}")) as session:
+        with closing(connect_mariadb(f"{self._url}{self.database}")) as session:
             with session.cursor() as cursor:
                 cursor.execute("SET innodb_lock_wait_timeout = 2")
                 for _ in range(count):
@@ -194,9 +202,7 @@ def _moved(cursor: Any, chance: random.Random) -> None:
         "UPDATE item SET line = line - 100 WHERE line > 200 AND orders = %s",
         (chance.randrange(1, 400),),
     )
-    cursor.execute(
-        "UPDATE orders SET id = id + 1000000 WHERE id = %s", (chance.randrange(1, 400),)
-    )
+    cursor.execute("UPDATE orders SET id = id + 1000000 WHERE id = %s", (chance.randrange(1, 400),))
 
 
 def _removed(cursor: Any, chance: random.Random) -> None:
