@@ -1,10 +1,10 @@
 """Errors of rows that do not fit what is known of their table, for `applier/errors.py`'s tree.
 
-    InvalidRequest
-    ├── SourceTableChanged        SOURCE_TABLE_CHANGED
-    └── UnknownSourceTable        UNKNOWN_SOURCE_TABLE
-    Fenced
-    └── UnreadableValue           UNREADABLE_VALUE
+InvalidRequest
+├── SourceTableChanged        SOURCE_TABLE_CHANGED
+└── UnknownSourceTable        UNKNOWN_SOURCE_TABLE
+Fenced
+└── UnreadableValue           UNREADABLE_VALUE
 """
 
 from ...certifier.errors import Fenced, InvalidRequest

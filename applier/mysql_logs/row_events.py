@@ -189,9 +189,7 @@ class _KeyImage(NamedTuple):
 def _key_image(table: Table, present: bytes) -> _KeyImage:
     assert table.columns is not None, "a table whose rows cannot be read"
     parts = sorted({part for key in table.keys for part in key.parts})
-    by_column = {
-        index: tuple(part for part in parts if part[0] == index) for index, _ in parts
-    }
+    by_column = {index: tuple(part for part in parts if part[0] == index) for index, _ in parts}
     fields, found = [], present_columns(present, len(table.columns))
     for index in found:
         column, own = table.columns[index], by_column.get(index)
