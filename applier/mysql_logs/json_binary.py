@@ -120,8 +120,8 @@ def _opaque(kind: int, content: bytes) -> str:
     if kind == ColumnType.TIME:
         return f'"{time_text(int.from_bytes(content, "little", signed=True), 6)}"'
     digits = b64encode(content).decode()
-    lines = [digits[place : place + 76] for place in range(0, len(digits), 76)]
-    return _quoted(f"base64:type{kind}:{'\n'.join(lines)}")
+    text = "\n".join(digits[place : place + 76] for place in range(0, len(digits), 76))
+    return _quoted(f"base64:type{kind}:{text}")
 
 
 def _quoted(text: str) -> str:
