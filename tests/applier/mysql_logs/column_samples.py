@@ -162,7 +162,7 @@ SHARED: dict[str, Sample] = {
     "geometry_": Sample(
         "GEOMETRY", ("ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('LINESTRING(0 0,1 1)')")
     ),
-    "point_": Sample("POINT", ("ST_GeomFromText('POINT(1 2)', 4326)", "NULL")),
+    "geometry_point": Sample("POINT", ("ST_GeomFromText('POINT(1 2)', 4326)", "NULL")),
 }
 """Samples of types that both servers have."""
 
