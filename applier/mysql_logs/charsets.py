@@ -7,8 +7,10 @@ collations of UCA 14.0.0", for ids from 2048 on.
 """
 
 import codecs
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from itertools import chain
+from types import MappingProxyType
 
 BINARY = "binary"
 _NOPAD = 1024
@@ -16,15 +18,11 @@ _UCA_14 = 2048
 _UCA_14_SETS = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
 
 _CODECS = {
-    "utf8": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8mb4": "utf-8",
     "ucs2": "utf-16-be",
     "utf16": "utf-16-be",
     "utf16le": "utf-16-le",
     "utf32": "utf-32-be",
     "ascii": "ascii",
-    "big5": "big5",
     "cp1250": "cp1250",
     "cp1251": "cp1251",
     "cp1256": "cp1256",
@@ -33,7 +31,6 @@ _CODECS = {
     "cp852": "cp852",
     "cp866": "cp866",
     "cp932": "cp932",
-    "eucjpms": "euc_jp",
     "euckr": "cp949",
     "gb18030": "gb18030",
     "gb2312": "gb2312",
@@ -43,7 +40,6 @@ _CODECS = {
     "hp8": "hp-roman8",
     "koi8r": "koi8-r",
     "koi8u": "koi8-u",
-    "latin1": "cp1252",
     "latin2": "iso8859-2",
     "latin5": "iso8859-9",
     "latin7": "iso8859-13",
@@ -53,6 +49,16 @@ _CODECS = {
     "tis620": "tis-620",
     "ujis": "euc_jp",
 }
+_BACKSLASH = MappingProxyType({0xFF3C: 0x5C})
+_CORRECTED: dict[str, Mapping[int, int]] = {
+    "cp866": {0x2116: 0x207F, 0xA4: 0xB2},
+    "gb18030": {0xE7C7: 0x1E3F},
+    "greek": {0x2018: 0x2BD, 0x2019: 0x2BC},
+    "hebrew": {0xAF: 0x203E},
+    "koi8u": {0x2219: 0x2022},
+    **dict.fromkeys(("sjis", "ujis"), _BACKSLASH),
+}
+"""Characters that the servers have in place of Python's."""
 _COLLATIONS = {
     "armscii8": (32, 64),
     "ascii": (11, 65),
@@ -115,16 +121,57 @@ def text_decoder(charset: str) -> Callable[[bytes], str] | None:
     """Returns the function that reads a text of a character set; None for an unknown one. It raises
     UnicodeDecodeError.
     """
-    codec = _CODECS.get(charset)
-    if codec is None:
+    if charset in _DECODERS:
+        return _DECODERS[charset]
+    if (codec := _CODECS.get(charset)) is None:
         return None
-    if codec == "utf-8":
-        return bytes.decode
-    if charset == "latin1":
-        return lambda content: codecs.charmap_decode(content, "strict", _LATIN1)[0]
+    if (corrected := _CORRECTED.get(charset)) is not None:
+        return lambda content: content.decode(codec).translate(corrected)
     return lambda content: content.decode(codec)
 
 
+def _latin1(content: bytes) -> str:
+    return codecs.charmap_decode(content, "strict", _LATIN1)[0]
+
+
+def _big5(content: bytes) -> str:
+    try:
+        return content.decode("big5")
+    except UnicodeDecodeError:
+        # Seven characters of ETEN's; cp950 has other punctuation than the servers.
+        return content.decode("cp950")
+
+
+def _eucjpms(content: bytes) -> str:
+    """Returns a text whose two-byte characters are those of cp932, in EUC's places."""
+    return _EUC.sub(_euc_character, content.decode("latin-1"))
+
+
+def _euc_character(found: re.Match[str]) -> str:
+    content = found[0].encode("latin-1")
+    if len(content) == 3:
+        text = content.decode("euc_jp")
+        return {"~": "\uff5e", "\xa6": "\uffe4"}.get(text, text)
+    if content[0] == _EUC_KATAKANA:
+        return content[1:].decode("cp932")
+    row, cell = content[0] - 0xA1, content[1] - 0xA1
+    if row >= _EUC_OWN_ROW:
+        return chr(0xE000 + 94 * (row - _EUC_OWN_ROW) + cell)
+    first = row // 2 + (0x81 if row < 62 else 0xC1)
+    second = cell + 0x9F if row % 2 else cell + 0x40 + (cell >= 63)
+    return bytes((first, second)).decode("cp932")
+
+
+_EUC_KATAKANA = 0x8E
+_EUC_OWN_ROW = 84
+"""The first row of characters that users define."""
+_EUC = re.compile("[\x8e\xa1-\xfe][\xa1-\xfe]|\x8f[\xa1-\xfe]{2}|[\x80-\xff]")
+_DECODERS: dict[str, Callable[[bytes], str]] = {
+    **dict.fromkeys(("utf8mb4", "utf8mb3", "utf8"), bytes.decode),
+    "latin1": _latin1,
+    "big5": _big5,
+    "eucjpms": _eucjpms,
+}
 # MySQL's latin1 is cp1252, with the control characters where that has none.
 _LATIN1 = "".join(
     chain.from_iterable(bytes([n]).decode("cp1252", "ignore") or chr(n) for n in range(256))

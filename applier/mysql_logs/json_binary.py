@@ -119,7 +119,9 @@ def _opaque(kind: int, content: bytes) -> str:
         return f'"{text[:10] if kind == ColumnType.DATE else text}"'
     if kind == ColumnType.TIME:
         return f'"{time_text(int.from_bytes(content, "little", signed=True), 6)}"'
-    return f'"base64:type{kind}:{b64encode(content).decode()}"'
+    digits = b64encode(content).decode()
+    text = "\n".join(digits[place : place + 76] for place in range(0, len(digits), 76))
+    return _quoted(f"base64:type{kind}:{text}")
 
 
 def _quoted(text: str) -> str:

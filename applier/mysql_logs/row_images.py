@@ -78,15 +78,17 @@ class RowImage(Generic[T]):
         pattern = content[start:position]
         steps, nulls = self._plans.get(pattern) or self._planned(pattern)
         values: list[T | None] = []
+        length: Any = 0
         try:
             for unpack, width, converted, length_bytes, read in steps:
                 found = unpack(content, position)
                 position += width
-                length: Any = 0
                 if length_bytes:
                     *found, length = found  # type: ignore[assignment]  # a list serves as well
                     if length_bytes == 3:
                         length = int.from_bytes(length, "little")
+                else:
+                    length = 0
                 if converted is None:
                     values += found
                 else:
@@ -98,7 +100,9 @@ class RowImage(Generic[T]):
         except struct.error:
             position = len(content) + 1
         except (ValueError, LookupError) as error:
-            raise self._unreadable(pattern, len(values), error) from None
+            if position + length <= len(content):
+                raise self._unreadable(pattern, len(values), error) from None
+            position += length
         if position > len(content):
             raise event.invalid(
                 f"a row of {self._table} that ends beyond its event",

@@ -8,7 +8,7 @@ needed. Whoever follows a source passes the bytes on; the workers of a replica r
 Source: as of `row_events`, and of `table_maps`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
@@ -39,13 +39,15 @@ Row: TypeAlias = tuple[RowValue, ...]
 
 T = ColumnType
 _INTEGER_CODES = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
-_TEXTS = {T.VARCHAR, T.VAR_STRING, T.MARIADB_VARCHAR_COMPRESSED}
-_BLOBS = {T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.MARIADB_BLOB_COMPRESSED}
-_GEOMETRIES = (
+_TEXTS = frozenset((T.VARCHAR, T.VAR_STRING, T.MARIADB_VARCHAR_COMPRESSED))
+_BLOBS = frozenset((T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.MARIADB_BLOB_COMPRESSED))
+_STRINGS = frozenset((T.STRING,))
+_GEOMETRIES = frozenset((T.GEOMETRY,))
+_GEOMETRY_NAMES = (
     "geometry point linestring polygon multipoint multilinestring multipolygon geomcollection "
     "geometrycollection"
 )
-_LOGGED_AS: Mapping[str, set[ColumnType]] = {
+_LOGGED_AS: Mapping[str, Set[ColumnType]] = {
     "tinyint": {T.TINY},
     "smallint": {T.SHORT},
     "mediumint": {T.INT24},
@@ -64,11 +66,11 @@ _LOGGED_AS: Mapping[str, set[ColumnType]] = {
     "set": {T.SET},
     "json": {T.JSON},
     "vector": {T.VECTOR, T.VARCHAR},
-    **dict.fromkeys(("char", "binary", "uuid", "inet4", "inet6"), {T.STRING}),
+    **dict.fromkeys(("char", "binary", "uuid", "inet4", "inet6"), _STRINGS),
     **dict.fromkeys(("varchar", "varbinary"), _TEXTS),
     **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), _BLOBS),
     **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), _BLOBS),
-    **dict.fromkeys(_GEOMETRIES.split(), {T.GEOMETRY}),
+    **dict.fromkeys(_GEOMETRY_NAMES.split(), _GEOMETRIES),
 }
 """The types in a table map of a column that the catalogue has as this."""
 

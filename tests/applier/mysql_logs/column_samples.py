@@ -17,7 +17,7 @@ class Sample(NamedTuple):
 def _integers(name: str, bits: int) -> dict[str, Sample]:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     return {
-        name: Sample(name, (str(low), str(high), "0", "-1", "NULL")),
+        f"{name}_signed": Sample(name, (str(low), str(high), "0", "-1", "NULL")),
         f"{name}_unsigned": Sample(
             f"{name} UNSIGNED", (str((1 << bits) - 1), "0", str(high + 1), "NULL")
         ),
@@ -25,12 +25,13 @@ def _integers(name: str, bits: int) -> dict[str, Sample]:
 
 
 def _fractions(name: str, values: tuple[str, ...]) -> dict[str, Sample]:
+    # No digits, no point.
+    ends = [len("000000.") if not digits else 6 - digits for digits in range(7)]
     return {
         f"{name}_{digits}": Sample(
-            f"{name}({digits}) NULL", tuple(f"'{value[: len(value) - 6 + digits]}'"
-            if digits else f"'{value[:-7]}'" for value in values) + ("NULL",)
+            f"{name}({digits}) NULL", (*(f"'{each[: len(each) - end]}'" for each in values), "NULL")
         )
-        for digits in range(7)
+        for digits, end in enumerate(ends)
     }
 
 
@@ -89,8 +90,8 @@ SHARED: dict[str, Sample] = {
     **_integers("mediumint", 24),
     **_integers("int", 32),
     **_integers("bigint", 64),
-    "zerofill": Sample("INT(5) ZEROFILL", ("42", "4000000000"), "v + 0"),
-    "boolean": Sample("BOOLEAN", ("TRUE", "FALSE", "NULL")),
+    "int_zerofill": Sample("INT(5) ZEROFILL", ("42", "4000000000"), "v + 0"),
+    "boolean_": Sample("BOOLEAN", ("TRUE", "FALSE", "NULL")),
     "float_": Sample(
         "FLOAT",
         ("0.1", "-3.40282e38", "1.17549e-38", "16777217", "0", "1e-44", "3.1415926", "NULL"),
@@ -139,9 +140,7 @@ SHARED: dict[str, Sample] = {
     ),
     "binary_4": Sample("BINARY(4)", ("X'00000000'", "X'01020000'", "X'ff'", "NULL")),
     "binary_255": Sample("BINARY(255)", ("REPEAT(X'ff', 255)", "''", "X'20'")),
-    "varbinary_300": Sample(
-        "VARBINARY(300)", ("X'00ff2000'", "''", "REPEAT(X'fe', 300)", "NULL")
-    ),
+    "varbinary_300": Sample("VARBINARY(300)", ("X'00ff2000'", "''", "REPEAT(X'fe', 300)", "NULL")),
     "tinyblob_": Sample("TINYBLOB", ("X'00ff'", "REPEAT('x', 255)", "NULL")),
     "blob_": Sample("BLOB", ("X'00ff'", "REPEAT('x', 65535)", "NULL")),
     "mediumblob_": Sample("MEDIUMBLOB", ("X'00ff'", "REPEAT('x', 70000)", "''", "NULL")),
@@ -156,13 +155,14 @@ SHARED: dict[str, Sample] = {
     "enum_latin1": Sample("ENUM('a','Größe') CHARACTER SET latin1", ("1", "2")),
     "enum_ucs2": Sample("ENUM('a','Größe') CHARACTER SET ucs2", ("1", "2")),
     "set_": Sample(
-        "SET('a','B b','it''s','Größe') CHARACTER SET utf8mb4", ("1", "15", "0", "'a,Größe'", "NULL")
+        "SET('a','B b','it''s','Größe') CHARACTER SET utf8mb4",
+        ("1", "15", "0", "'a,Größe'", "NULL"),
     ),
     "set_64": Sample(f"SET({_BITS})", ("18446744073709551615", "9223372036854775808", "1")),
     "geometry_": Sample(
         "GEOMETRY", ("ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('LINESTRING(0 0,1 1)')")
     ),
-    "point_": Sample("POINT", ("ST_GeomFromText('POINT(1 2)', 4326)", "NULL")),
+    "geometry_point": Sample("POINT", ("ST_GeomFromText('POINT(1 2)', 4326)", "NULL")),
 }
 """Samples of types that both servers have."""
 
@@ -234,9 +234,9 @@ _DOCUMENTS = (
 )
 MYSQL: dict[str, Sample] = {
     "json_": Sample("JSON", _DOCUMENTS),
-    "vector_": Sample("VECTOR(3)", ("TO_VECTOR('[1,2.5,-3]')", "TO_VECTOR('[0]')", "NULL")),
-    "geometry_4326": Sample(
-        "POINT SRID 4326", ("ST_GeomFromText('POINT(1 2)', 4326)", "NULL")
+    "vector_": Sample(
+        "VECTOR(3)", ("TO_VECTOR('[1,2.5,-3]')", "TO_VECTOR('[0]')", "NULL"), "CAST(v AS BINARY)"
     ),
+    "geometry_4326": Sample("POINT SRID 4326", ("ST_GeomFromText('POINT(1 2)', 4326)", "NULL")),
 }
 """Samples of types that MySQL 9 has."""

@@ -1,12 +1,12 @@
-"""Makes the files `*-values-*` of tests/data/server-logs: what a MySQL server logs of all types, and
-what it shows of them.
+"""Makes the files `mysql-9-values*` of tests/data/server-logs: what a MySQL server logs of all
+types, and what it shows of them.
 
     mysqld --initialize-insecure --datadir=DATA
     mysqld --datadir=DATA --port=PORT --log-bin=binlog --server-id=1 --mysqlx=OFF &
     python -m tests.applier.mysql_logs.make_server_logs --port PORT --data DATA
 
-The other logs there were made alike: a load by a client, then the file that the server wrote. Theirs
-are worth keeping as they are, for their GTIDs and stamps are of threads that ran at once.
+The other logs there were made alike, by a load of clients; they stay as they are, for their GTIDs
+and stamps are those of threads that ran at once.
 """
 
 import argparse

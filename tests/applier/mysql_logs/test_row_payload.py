@@ -51,9 +51,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
 
 @pytest.mark.parametrize("image", ["FULL", "MINIMAL", "NOBLOB"])
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL", "NO_LOG"])
-def test_values_are_those_that_the_server_shows(
-    source: Source, metadata: str, image: str
-) -> None:
+def test_values_are_those_that_the_server_shows(source: Source, metadata: str, image: str) -> None:
     session = source.session
     execute(
         session,
@@ -62,7 +60,5 @@ def test_values_are_those_that_the_server_shows(
         f"SET GLOBAL log_bin_compress = {'ON' if image == 'FULL' else 'OFF'}",
     )
     states: dict[str, list[State]] = {}
-    path = logged(
-        session, source.folder, lambda: states.update(write_all(session, SAMPLES))
-    )
+    path = logged(session, source.folder, lambda: states.update(write_all(session, SAMPLES)))
     compare_all(SAMPLES, rows_of(path, source.catalogue), states, image)

@@ -4,6 +4,7 @@ import random
 import struct
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def read(*events: bytes, table: SourceTable = TABLE) -> list[TableRows]:
     return list(table_rows(payload(*events), {str(table): table}))
 
 
-def with_column(name: str, **changes: str) -> SourceTable:
+def with_column(name: str, **changes: Any) -> SourceTable:
     """The table with one column that is described in another way."""
     columns = [replace(each, **changes) if each.name == name else each for each in TABLE.columns]
     return replace(TABLE, columns=tuple(columns))
