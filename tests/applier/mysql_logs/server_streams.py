@@ -1,6 +1,7 @@
 """A live MariaDB for tests of its stream, and what its load leaves in its log."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -71,6 +72,14 @@ def last_gtids(server: servers.MariaDbServer) -> GtidSet:
     return mariadb_gtids(str(text))
 
 
+def prefix(newest: GtidSet) -> GtidSet:
+    """All up to the newest of each domain."""
+    gtids = GtidSet()
+    for source in newest.sources():
+        gtids.add_interval(source, 1, newest.intervals(source)[-1][1])
+    return gtids
+
+
 @contextmanager
 def open_stream(
     server: servers.MariaDbServer, executed: GtidSet | None = None, replica: str = "r1"
@@ -102,6 +111,14 @@ def streamed(stream: ServerStream, until: GtidSet) -> list[BinaryLogTransaction]
 def log_files(server: servers.MariaDbServer) -> list[Path]:
     """The files of the server's log."""
     return [server.data / str(name) for name, *_ in execute(server, "SHOW BINARY LOGS")]
+
+
+def purge(server: servers.MariaDbServer) -> None:
+    """Removes all files of the log but a new one; one that a stream reads stays for a while."""
+    execute(server, "FLUSH BINARY LOGS")
+    while len(files := log_files(server)) > 1:
+        execute(server, f"PURGE BINARY LOGS TO '{files[-1].name}'")
+        time.sleep(0.05)
 
 
 def logged(server: servers.MariaDbServer) -> list[BinaryLogTransaction]:

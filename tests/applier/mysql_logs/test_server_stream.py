@@ -17,6 +17,7 @@ from groupcert.applier.mysql_logs.server_url import ServerUrl
 from groupcert.applier.mysql_logs.source_errors import SourceLost, SourceRefused
 from groupcert.certifier.errors import InvalidSetting, TransactionTooLarge
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.host.loopback import HOST
 from tests import servers
 from tests.applier.mysql_logs import server_streams as live
 from tests.certificates import Authority
@@ -96,7 +97,7 @@ def test_a_stream_has_what_the_files_have(server: servers.MariaDbServer) -> None
         "DELETE FROM copied WHERE id = 2",
         "CREATE OR REPLACE TABLE orders (id INT PRIMARY KEY, note LONGTEXT)",
     )
-    live.execute(server, LARGE)
+    live.execute(server, "SET GLOBAL log_bin_compress = OFF", LARGE)
     live.insert_together(server, 2_000)
     with live.open_stream(server) as stream:
         found = live.streamed(stream, live.last_gtids(server))
@@ -107,11 +108,11 @@ def test_a_stream_has_what_the_files_have(server: servers.MariaDbServer) -> None
 
 
 def test_statements_are_told_beside_rows(server: servers.MariaDbServer) -> None:
-    before = live.last_gtids(server)
+    before = live.prefix(live.last_gtids(server))
     live.execute(
         server,
         "USE shop",
-        "CREATE TABLE copied AS SELECT 1 AS id",
+        "CREATE OR REPLACE TABLE copied AS SELECT 1 AS id",
         "DROP TABLE copied",
         "XA START 'a'",
         "INSERT INTO orders VALUES (4, 'a')",
@@ -134,7 +135,7 @@ def test_statements_are_told_beside_rows(server: servers.MariaDbServer) -> None:
         for one in found
     ]
     assert told == [
-        [("CREATE TABLE `co", "shop", True)],
+        [("CREATE OR REPLAC", "shop", True)],
         [("DROP TABLE `copi", "shop", True)],
         [("XA PREPARE X'61'", "", False)],
         [("XA ROLLBACK X'61", "shop", False)],
@@ -186,8 +187,7 @@ def test_heartbeats_come_without_a_load(server: servers.MariaDbServer) -> None:
 
 def test_what_was_purged_is_told(server: servers.MariaDbServer) -> None:
     live.insert_together(server, 1_000)
-    live.execute(server, "FLUSH BINARY LOGS")
-    live.execute(server, f"PURGE BINARY LOGS TO '{live.log_files(server)[-1].name}'")
+    live.purge(server)
     stream = opened(server.url)
     with pytest.raises(PurgedAtSource, match="start from a newer copy"):
         list(stream)
@@ -246,7 +246,7 @@ def test_a_server_without_a_log_is_refused(tmp_path: Path) -> None:
 
 def test_where_no_server_is_the_source_is_lost(server: servers.MariaDbServer) -> None:
     with pytest.raises(SourceLost, match="start it, or name another"):
-        opened(f"mysql://root@{servers.HOST}:1")
+        opened(f"mysql://root@{HOST}:1")
 
 
 def test_a_number_that_another_replica_has_is_refused(server: servers.MariaDbServer) -> None:
@@ -264,12 +264,10 @@ def test_a_number_that_another_replica_has_is_refused(server: servers.MariaDbSer
 
 def test_a_damaged_event_is_no_event(server: servers.MariaDbServer) -> None:
     live.execute(server, "INSERT INTO shop.orders VALUES (1, 'abcdefgh')", "FLUSH BINARY LOGS")
-    path = live.log_files(server)[0]
-    content = path.read_bytes()
-    assert content.count(b"abcdefgh") > 0
-    path.write_bytes(content.replace(b"abcdefgh", b"abcdefgX"))
+    [path] = (path for path in live.log_files(server) if b"abcdefgh" in path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"abcdefgh", b"abcdefgX"))
     stream = opened(server.url)
-    with pytest.raises(InvalidBinaryLog, match=r"binlog\.000001 at byte \d+: the checksum"):
+    with pytest.raises(InvalidBinaryLog, match=r"binlog\.0+\d at byte \d+: the checksum"):
         list(stream)
     stream.close()
 
