@@ -17,6 +17,9 @@ value, the limit and the next step.
 from ..certifier.errors import Fenced, InvalidRequest, Unavailable
 
 
+TABLE_CHANGED = "table_changed"
+
+
 class InvalidBinaryLog(InvalidRequest):
     """A file is not a binary log that can be read; the offset is in bytes."""
 
@@ -39,9 +42,10 @@ class UnsuitableTarget(InvalidRequest):
 class TransientFailure(Unavailable):
     """A target could not execute or commit a transaction now; nothing of it is left there.
 
-    `kind` is one of deadlock, lock_timeout, serialization_failure, connection_lost, duplicate_key:
-    of a row that an earlier transaction is still to delete, or of a GTID whose commit by a lost
-    session has come through.
+    `kind` is one of deadlock, lock_timeout, serialization_failure, connection_lost; duplicate_key,
+    foreign_key, no_row: of rows that an earlier transaction is still to delete or to write, or of a
+    GTID whose commit by a lost session has come through; `TABLE_CHANGED`: the target has to be
+    opened again, as its tables are others now.
     """
 
     message = "{kind} at the target ({text}): try again"

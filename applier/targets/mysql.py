@@ -12,6 +12,7 @@ at all is the default: the job is executed again when its turn has come.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -23,7 +24,7 @@ from pymysql.constants import CLIENT
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure, UnsuitableTarget
-from ..mysql_logs.source_catalogue import SourceTable
+from ..mysql_logs.source_catalogue import SourceTable, read_catalogue
 from .sql import SqlTarget
 from .sql_server import (
     ACCESS,
@@ -41,6 +42,7 @@ from .sql_server import (
 from .sql_tables import (
     ChangeKind,
     ColumnType,
+    Definition,
     FoundColumn,
     FoundTable,
     Row,
@@ -92,6 +94,8 @@ _TAKES = {
     "inet6": (_T.INET,),
 }
 _EXACT = ("_nopad_bin", "_0900_bin")
+_QUALIFIED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?<![\w$.`])(?:{0}|`{0}`)\s*\.\s*"""
+"""Texts, which stay as they are, and names of a database before one of a table."""
 _quoted = partial(quoted, quote="`")
 _table = partial(quoted_table, quote="`")
 _listed = partial(listed, quote="`")
@@ -304,6 +308,22 @@ class MySqlServer:
         name = _table(others.table)
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {name} ({columns}) ENGINE=InnoDB")
 
+    def definitions(self, session: Session, database: str) -> Mapping[str, SourceTable]:
+        """Returns the definitions of its own database's tables, or of all; see `Definitions`."""
+
+        def query(statement: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+            texts = [self._listed(value) for value in values]
+            return session.run(statement % tuple(texts))
+
+        catalogue = read_catalogue(query, self._database if database else "")
+        renamed = [replace(each, database=database or each.database) for each in catalogue.values()]
+        return {str(table): table for table in renamed}
+
+    def _listed(self, value: Any) -> str:
+        if isinstance(value, tuple):
+            return f"({','.join(map(self.literal, value))})"
+        return self.literal(value)
+
     def define(
         self, source: SourceTable, places: Mapping[str, str], definition: str
     ) -> Sequence[str]:
@@ -321,6 +341,16 @@ class MySqlServer:
     def table(self, name: str) -> str:
         """Returns the name of a table in quotes."""
         return _table(name)
+
+    def defined(self, definition: Definition) -> Sequence[str]:
+        """Returns the statement as it is, but for the name of the database that is followed."""
+        text, database, followed = definition
+        own = _quoted(self._database)
+        if followed:
+            pattern = re.compile(_QUALIFIED.format(re.escape(followed)))
+            text = pattern.sub(lambda found: found[1] or f"{own}.", text)
+        use = _quoted(database) if database and not followed else own
+        return (f"USE {use}", text, f"USE {own}")
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal that every SQL mode reads alike."""

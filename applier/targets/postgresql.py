@@ -37,6 +37,7 @@ from .sql_server import (
 from .sql_tables import (
     ChangeKind,
     ColumnType,
+    Definition,
     FoundColumn,
     FoundTable,
     Row,
@@ -305,6 +306,10 @@ class PostgreSqlServer:
         columns = "row_key bytea PRIMARY KEY, value bytea NOT NULL"
         return (*_CREATE, f"CREATE TABLE IF NOT EXISTS {_table(others.table)} ({columns})")
 
+    def definitions(self, session: Session, database: str) -> Mapping[str, SourceTable]:
+        """Returns none: it is no server of MySQL's kind."""
+        return {}
+
     def define(
         self, source: SourceTable, places: Mapping[str, str], definition: str
     ) -> Sequence[str]:
@@ -321,6 +326,10 @@ class PostgreSqlServer:
     def table(self, name: str) -> str:
         """Returns the name of a table in quotes."""
         return _table(name)
+
+    def defined(self, definition: Definition) -> Sequence[str]:
+        """Is never called: sources of the other kind alone define tables."""
+        raise AssertionError(definition)
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal without a type: the column's type applies."""

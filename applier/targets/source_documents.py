@@ -1,7 +1,7 @@
 """Rows of a MySQL or MariaDB source as the embedded store keeps them: JSON documents by key.
 
-A row is named `database.table/key`, the parts of its key separated by `/` (`key_text`); its value is
-an object with its columns. Integers and floating-point numbers are JSON's, decimals, dates and
+A row is named `database.table/key`, the parts of its key separated by `/` (`key_text`); its value
+is an object with its columns. Integers and floating-point numbers are JSON's, decimals, dates and
 times are texts, bytes are hexadecimal, a JSON document is a text.
 """
 
@@ -11,13 +11,15 @@ from decimal import Decimal
 
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Family, Store
-from ..errors import UnsuitableTarget
-from ..mysql_logs.row_payload import RowKind, TableRows
+from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
+from ..mysql_logs.row_payload import RowKind, TableRows, table_rows
 from ..mysql_logs.snapshot import Snapshot
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..mysql_logs.statement_payload import statements_of
 from ..queue.target_progress import Checkpoint
 from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Rows
-from .source_tables import MOVING, DecodeRows, key_text, kind_of
+from .source_tables import MOVING, key_text, kind_of, stopped_at
 from .sql_tables import Row, SqlValue
 
 TARGET = "the embedded store"
@@ -27,7 +29,7 @@ _ROWS_END = bytes([ROW_PREFIX[0] + 1])
 class SourceDocuments:
     """Reads payloads of a source as rows of the store."""
 
-    def __init__(self, catalogue: Mapping[str, SourceTable], decode: DecodeRows) -> None:
+    def __init__(self, catalogue: Mapping[str, SourceTable]) -> None:
         """Takes the tables of a catalogue.
 
         Raises:
@@ -39,7 +41,7 @@ class SourceDocuments:
                 problem="; ".join(problems),
                 expected="such tables in an SQL target, or left out",
             )
-        self._decode = decode
+        self._catalogue = catalogue
         self._keys = {name: places_of(table, table.row_key) for name, table in catalogue.items()}
 
     def rows(self, payload: bytes) -> Rows:
@@ -48,8 +50,10 @@ class SourceDocuments:
         Raises:
             UnsuitableTarget: a row image is not whole.
         """
+        for statement in statements_of(payload):
+            raise stopped_at(statement, TARGET)
         changes: dict[bytes, bytes | None] = {}
-        for rows in self._decode(payload):
+        for rows in self._rows(payload):
             for before, after in _whole(rows):
                 if before is not None:
                     changes[self.name(rows.table, before)] = None
@@ -58,6 +62,13 @@ class SourceDocuments:
         puts = {key: value for key, value in changes.items() if value is not None}
         deletes = [key for key, value in changes.items() if value is None]
         return list(puts), list(puts.values()), deletes
+
+    def _rows(self, payload: bytes) -> Iterator[TableRows]:
+        try:
+            yield from table_rows(payload, self._catalogue)
+        except (SourceTableChanged, UnknownSourceTable) as error:
+            # Opened again, it has the tables as they are by then.
+            raise TransientFailure(kind=TABLE_CHANGED, text=str(error)) from error
 
     def name(self, table: SourceTable, row: Row) -> bytes:
         """Returns the name of a row, which has all columns."""
@@ -71,7 +82,7 @@ class DocumentsCopy:
     def __init__(self, store: Store, catalogue: Mapping[str, SourceTable]) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._documents = SourceDocuments(catalogue, lambda _: ())
+        self._documents = SourceDocuments(catalogue)
 
     @property
     def is_needed(self) -> bool:

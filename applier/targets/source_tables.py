@@ -15,14 +15,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import UnsuitableTarget
-from ..mysql_logs.row_payload import RowKind, TableRows
+from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
+from ..mysql_logs.row_payload import RowKind, TableRows, table_rows
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..queue.relay_group import RelayEntry
 from .sql_tables import (
     ChangeKind,
     Column,
     ColumnType,
+    Definition,
+    Definitions,
     FoundColumn,
     FoundTable,
     Row,
@@ -31,8 +35,6 @@ from .sql_tables import (
     TableMapping,
 )
 
-DecodeRows = Callable[[bytes], Iterable[TableRows]]
-"""Reads a payload."""
 _T = ColumnType
 _BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _KINDS = {
@@ -118,10 +120,10 @@ class ServerTables:
     def __init__(
         self,
         catalogue: Mapping[str, SourceTable],
-        decode: DecodeRows,
         *,
         database: str = "",
         scheme: str = "",
+        defines: bool = False,
     ) -> None:
         """Takes tables of a source's catalogue.
 
@@ -130,8 +132,10 @@ class ServerTables:
                 if empty, several, which are databases or schemas there, too.
             scheme: by which transactions are executed: some schemes do not keep an order that
                 foreign keys or unique keys need.
+            defines: the target executes the source's definitions of tables.
         """
-        self._decode = decode
+        self._database = database
+        self._defines = defines and scheme != IGNORING
         self._scheme = scheme
         self._newest_wins = scheme == IGNORING
         self._source_tables = dict(catalogue)
@@ -142,7 +146,12 @@ class ServerTables:
         self.tables = [*self._mappings.values()]
 
     def bind(
-        self, found: Mapping[str, FoundTable], target: str, *, with_constraints: bool = True
+        self,
+        found: Mapping[str, FoundTable],
+        target: str,
+        definitions: Definitions = lambda _: {},
+        *,
+        with_constraints: bool = True,
     ) -> "BoundServerTables":
         """Returns the tables as found at the server; see `SourceTables`.
 
@@ -150,29 +159,39 @@ class ServerTables:
             with_constraints: foreign keys of the source have to be there, too, where its log leaves
                 to them what they do.
         """
+        own = definitions(self._database) if self._defines else {}
         problems: list[str] = []
         bound = {}
         for name, table in self._source_tables.items():
             mapping = self._mappings[name]
             there = found.get(mapping.table)
             if there is None:
-                problems.append(f"table {mapping.table} is missing")
-                continue
-            names = {each: mapping.table for each, mapping in self._mappings.items()}
-            unfit = [*_unfit(table, mapping, there)]
-            if with_constraints:
-                unfit += _unmoved(table, mapping.table, there, names)
-            unfit += _unordered(table, self._scheme)
-            problems += unfit
-            if not unfit:
-                bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
+                unfit = [f"table {mapping.table} is missing"]
+            else:
+                unfit = [*_unfit(table, mapping, there), *_unordered(table, self._scheme)]
+                if with_constraints:
+                    names = {each: mapping.table for each, mapping in self._mappings.items()}
+                    unfit += _unmoved(table, mapping.table, there, names)
+                if not unfit:
+                    bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
+            # A definition that the target will execute may be between its tables and the source's.
+            if not (own and _names(own.get(name)) != _names(table)):
+                problems += unfit
         if problems:
             raise UnsuitableTarget(
                 target=target,
                 problem="; ".join(problems),
                 expected="tables for all that the source's have; --copy makes missing ones",
             )
-        return BoundServerTables(bound, self._decode, target)
+        for name, table in own.items():
+            if name not in bound:
+                mapping = _mapping(table, table.name if self._database else name)
+                bound[name] = _BoundTable(table, mapping, _AS_AT_SOURCE, self._newest_wins, target)
+        others = {
+            name: _BoundTable(table, bound[name].mapping, _AS_AT_SOURCE, self._newest_wins, target)
+            for name, table in own.items()
+        }
+        return BoundServerTables(bound, others, target, self._database, self._defines)
 
     def source_of(self, mapping: TableMapping) -> SourceTable:
         """Returns the source's table."""
@@ -183,28 +202,49 @@ class BoundServerTables:
     """A source's tables at their target. A `BoundTables`."""
 
     def __init__(
-        self, tables: Mapping[str, "_BoundTable"], decode: DecodeRows, target: str
+        self,
+        tables: Mapping[str, "_BoundTable"],
+        own: Mapping[str, "_BoundTable"],
+        target: str,
+        database: str,
+        defines: bool,
     ) -> None:
-        self._tables = tables
-        self._decode = decode
+        """Takes tables as the source defines them now, and as the target does: a log that is read
+        up to here means the one, or the other if it has changed since.
+        """
+        self._tables = dict(tables)
+        self._own = own
+        self._catalogue = {name: table.source for name, table in tables.items()}
         self._target = target
+        self._database = database
+        self._defines = defines
+
+    def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
+        """Returns what a transaction of the source defines; see `BoundTables`."""
+        found = [each for entry in entries for each in statements_of(entry.payload)]
+        if found and not (self._defines and len(entries) == 1 and all(s.is_table for s in found)):
+            raise stopped_at(found[0], self._target)
+        return [Definition(each.text, each.database, self._database) for each in found]
 
     def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
         """Returns the changes in the source's order; see `BoundTables`."""
         changes: list[RowChange] = []
         for entry in entries:
-            if not entry.payload:
-                continue
-            for rows in self._decode(entry.payload):
-                table = self._tables.get(str(rows.table))
-                if table is None:
-                    raise UnsuitableTarget(
-                        target=self._target,
-                        problem=f"table {rows.table} is new at the source",
-                        expected="a replica that is started again, which looks its columns up",
-                    )
-                changes += table.changes(rows, entry.version)
+            if entry.payload:
+                for rows in self._rows(entry.payload):
+                    changes += self._tables[str(rows.table)].changes(rows, entry.version)
         return changes
+
+    def _rows(self, payload: bytes) -> Sequence[TableRows]:
+        while True:
+            try:
+                return list(table_rows(payload, self._catalogue))
+            except (SourceTableChanged, UnknownSourceTable) as error:
+                name, own = error.table, self._own.get(error.table)
+                if own is None or self._tables.get(name) is own:
+                    # Opened again, it has the tables as they are by then.
+                    raise TransientFailure(kind=TABLE_CHANGED, text=str(error)) from error
+                self._tables[name], self._catalogue[name] = own, own.source
 
     def converted(self, table: SourceTable, rows: Iterable[Row]) -> list[Row]:
         """Returns whole rows as the target's table takes them, from its mapping's columns."""
@@ -222,8 +262,8 @@ class _BoundTable:
         newest_wins: bool,
         target: str,
     ) -> None:
-        self._source = source
-        self._mapping = mapping
+        self.source = source
+        self.mapping = mapping
         self._newest_wins = newest_wins
         self._target = target
         self._prefix = f"{source}/"
@@ -251,7 +291,7 @@ class _BoundTable:
             kind = ChangeKind.PUT if self._puts else ChangeKind.INSERT
             for _, after in rows.rows:
                 row = self._whole(rows.after, after)
-                yield self._change(kind, self._mapping.columns, row, row, version)
+                yield self._change(kind, self.mapping.columns, row, row, version)
         else:
             for before, after in rows.rows:
                 yield from self._update(rows, before, after, version)
@@ -274,7 +314,7 @@ class _BoundTable:
             if moved != key:
                 yield self._change(ChangeKind.DELETE_ANY, (), key, key, version)
             row = tuple(values[place] for place in self._all)
-            yield self._change(ChangeKind.PUT, self._mapping.columns, row, row, version)
+            yield self._change(ChangeKind.PUT, self.mapping.columns, row, row, version)
             return
         if self._newest_wins:
             raise self._refused(
@@ -292,7 +332,7 @@ class _BoundTable:
         self, kind: ChangeKind, columns: tuple[Column, ...], row: Row, key: Row, version: int
     ) -> RowChange:
         name = self._prefix + "/".join(map(key_text, key[: len(self._key)]))
-        return RowChange(name.encode(), version, kind, self._mapping, columns, row)
+        return RowChange(name.encode(), version, kind, self.mapping, columns, row)
 
     def _read(self, place: int, value: SqlValue) -> SqlValue:
         read = self._readers.get(place)
@@ -301,14 +341,14 @@ class _BoundTable:
         try:
             return read(value)
         except ValueError as error:
-            name = self._source.columns[place].name
+            name = self.source.columns[place].name
             raise self._refused(
                 f"{str(value)[:80]!r} of column {name}: {error}", "a value that it takes"
             ) from None
 
     def _picked(self, present: Sequence[int] | None, row: Row | None, places: Sequence[int]) -> Row:
         assert present is not None and row is not None
-        if len(present) == len(self._source.columns):
+        if len(present) == len(self.source.columns):
             return tuple([self._read(place, row[place]) for place in places])
         values = dict(zip(present, row, strict=True))
         try:
@@ -324,7 +364,7 @@ class _BoundTable:
         values = dict(zip(present, row, strict=True))
         for place in self._all:
             if place not in values:
-                values[place] = self._default(self._source.columns[place])
+                values[place] = self._default(self.source.columns[place])
         return tuple([self._read(place, values[place]) for place in self._all])
 
     def _default(self, column: SourceColumn) -> SqlValue:
@@ -341,8 +381,25 @@ class _BoundTable:
 
     def _refused(self, problem: str, expected: str) -> UnsuitableTarget:
         return UnsuitableTarget(
-            target=self._target, problem=f"table {self._source}: {problem}", expected=expected
+            target=self._target, problem=f"table {self.source}: {problem}", expected=expected
         )
+
+
+_AS_AT_SOURCE = FoundTable(columns={}, unique_keys=())
+"""A table of a server of the source's kind: all values are taken as they are."""
+
+
+def _names(table: SourceTable | None) -> list[str]:
+    return [column.name for column in table.columns] if table else []
+
+
+def stopped_at(statement: PayloadStatement, target: str) -> UnsuitableTarget:
+    """Returns the error for a statement that is not executed at a target."""
+    return UnsuitableTarget(
+        target=target,
+        problem=f"{statement.text[:200]!r} in database {statement.database!r} is no change of rows",
+        expected="the same done by hand there, and then --skip-gtids with this GTID",
+    )
 
 
 def key_text(value: SqlValue) -> str:

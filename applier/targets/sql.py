@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
-from ..errors import TransientFailure, UnsuitableTarget
+from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
@@ -35,6 +35,7 @@ from .sql_tables import (
     ChangeKind,
     Column,
     ColumnType,
+    Definition,
     RowChange,
     SourceTables,
     SqlValue,
@@ -61,10 +62,13 @@ Result = TypeVar("Result")
 
 
 class SqlExecution(NamedTuple):
-    """An open transaction: the worker whose session has it, and its branch, if it is one."""
+    """An open transaction: the worker whose session has it, and its branch, if it is one. Or what
+    is executed at the commit only, because no transaction takes it back: `definitions`.
+    """
 
     worker: int
     branch: Branch | None
+    definitions: Sequence[Definition] = ()
 
 
 class SqlTarget:
@@ -113,10 +117,12 @@ class SqlTarget:
             TransientFailure: nothing of the job was written.
             UnsuitableTarget: a row does not fit its table; nothing was written.
         """
+        worker = _AT_COMMIT if job.at_commit else job.worker
+        if definitions := self._tables.statements(job.entries):
+            return SqlExecution(worker, None, definitions)
         changes = self._tables.changes(job.entries)
         if (part := job.part) is not None:
             changes = [change for change in changes if part.takes(change.name)]
-        worker = _AT_COMMIT if job.at_commit else job.worker
         gtid = job.entries[0].gtid
         branch = None
         if self._two_phase and job.parts > 1 and gtid:
@@ -160,7 +166,8 @@ class SqlTarget:
                 group.visible(len(unit))
             self._finish(units[-1], is_durable=True)
         except TransientFailure as failure:
-            if finished and failure.kind == "connection_lost":
+            is_lost = finished and failure.kind == "connection_lost"
+            if is_lost or failure.kind == TABLE_CHANGED:
                 raise
             for unit in units[finished:]:
                 self._retrying(partial(self._finish_again, unit))
@@ -247,12 +254,13 @@ class SqlTarget:
                 target=server.name, problem="; ".join(wrong), expected="settings as named"
             )
         names = [mapping.table for mapping in tables.tables]
+        definitions = partial(server.definitions, session)
         found = server.find(session, names)
-        tables.bind(found, server.name)
+        tables.bind(found, server.name, definitions)
         others = tables.others
         is_missing = others is not None and others.table not in found
         self._ask(*server.create(others if is_missing else None))
-        return tables.bind(server.find(session, names), server.name)
+        return tables.bind(server.find(session, names), server.name, definitions)
 
     def _newest(self, worker: int, changes: Sequence[RowChange]) -> list[RowChange]:
         """Returns the changes of rows that are newer than the server's, and stores their versions
@@ -300,16 +308,30 @@ class SqlTarget:
         server = self._server
         executions = [job.execution for job in unit if job.execution is not None]
         assert len(executions) == len(unit), "committed before it was executed"
+        if executions[0].definitions:
+            self._define(unit[0], executions[0])
+            return
         if len(unit) == 1:
-            worker, branch = executions[0]
+            worker, branch, _ = executions[0]
             self._run(worker, *server.commit(branch, is_durable=is_durable), is_open=True)
             return
-        branches = [(worker, branch) for worker, branch in executions if branch]
+        branches = [(worker, branch) for worker, branch, _ in executions if branch]
         for worker, branch in branches:
             self._run(worker, *server.prepare(branch), is_open=True)
         self._decide(unit[0].entries)
         for worker, branch in branches:
             self._run(worker, server.commit_prepared(branch))
+
+    def _define(self, job: Job[SqlExecution], execution: SqlExecution) -> None:
+        """Executes definitions of tables, then notes them. Each commits by itself: after a crash in
+        between they are executed again, and fail by name.
+        """
+        worker = execution.worker
+        for definition in execution.definitions:
+            self._run(worker, *self._server.defined(definition))
+        begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
+        self._run(worker, begin, *self._marks(job), *commit)
+        raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
 
     def _finish_again(self, unit: list[Job[SqlExecution]]) -> None:
         """Checks whether a unit was committed, and executes and commits it if not."""

@@ -31,6 +31,8 @@ from .sql_tables import (
     ChangeKind,
     Column,
     ColumnType,
+    Definition,
+    Definitions,
     FoundColumn,
     FoundTable,
     Row,
@@ -87,7 +89,9 @@ class SqlSchema:
             )
         return cls(mappings, decode)
 
-    def bind(self, found: Mapping[str, FoundTable], target: str) -> "BoundSchema":
+    def bind(
+        self, found: Mapping[str, FoundTable], target: str, definitions: Definitions = lambda _: {}
+    ) -> "BoundSchema":
         """Returns the mapping over the server's tables, which are named as in the mapping; that for
         other rows may be missing.
 
@@ -130,6 +134,10 @@ class BoundSchema:
         self._ranks = ranks
         self._decode = decode
         self._target = target
+
+    def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
+        """Returns none: a group's log has rows alone."""
+        return ()
 
     def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
         """Returns the last change of each row, by table and key: transactions that share rows lock

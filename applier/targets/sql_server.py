@@ -13,6 +13,7 @@ from ..mysql_logs.source_catalogue import SourceTable
 from .sql_tables import (
     ChangeKind,
     Column,
+    Definition,
     FoundTable,
     Row,
     SqlValue,
@@ -137,12 +138,12 @@ def plain_statements(
             yield f"INSERT INTO {table} ({names}) VALUES {','.join(map(values, chunk))}"
     elif kind is ChangeKind.UPDATE:
         # One by one, as their source did: rows that swap a unique value cannot go together.
-        names = [quoted(name, quote) for name, _ in columns]
+        sets_of = [quoted(name, quote) for name, _ in columns]
         keys = [quoted(name, quote) for name, _ in mapping.key]
         for row in rows:
             texts = [*map(literal, row)]
-            sets = ",".join(map("{}={}".format, names, texts[: len(names)]))
-            where = " AND ".join(map("{}={}".format, keys, texts[len(names) :]))
+            sets = ",".join(map("{}={}".format, sets_of, texts[: len(sets_of)]))
+            where = " AND ".join(map("{}={}".format, keys, texts[len(sets_of) :]))
             yield Exactly.of(1, f"UPDATE {table} SET {sets} WHERE {where}")
     else:
         keys_listed = listed(mapping.key, quote)
@@ -184,10 +185,21 @@ class SqlServer(Protocol):
         """Returns statements that create the replica's missing tables and that for other rows."""
         ...
 
-    defers_foreign_keys: bool
-    """Whether sessions of a copy may write children before their parents."""
-    copying: Sequence[str]
-    """Settings of a session that fills tables for the first time."""
+    @property
+    def defers_foreign_keys(self) -> bool:
+        """Whether sessions of a copy may write children before their parents."""
+        ...
+
+    @property
+    def copying(self) -> Sequence[str]:
+        """Settings of a session that fills tables for the first time."""
+        ...
+
+    def definitions(self, session: Session, database: str) -> Mapping[str, SourceTable]:
+        """Returns the definitions of its tables as `Definitions`; they are what a source's log
+        means that was executed up to here.
+        """
+        ...
 
     def define(
         self, source: SourceTable, places: Mapping[str, str], definition: str
@@ -203,6 +215,10 @@ class SqlServer(Protocol):
 
     def table(self, name: str) -> str:
         """Returns the name of a table as a statement has it."""
+        ...
+
+    def defined(self, definition: Definition) -> Sequence[str]:
+        """Returns statements that execute a source's definition of tables."""
         ...
 
     def literal(self, value: SqlValue) -> str:

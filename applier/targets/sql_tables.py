@@ -1,16 +1,22 @@
 """Tables of an SQL server, and changes of their rows, as all sources of a replica give them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, Protocol
 
+from ..mysql_logs.source_catalogue import SourceTable
 from ..queue.relay_group import RelayEntry
 
 SqlValue = int | float | Decimal | str | bytes | None
 Row = tuple[SqlValue, ...]
+
+
+Definitions = Callable[[str], Mapping[str, "SourceTable"]]
+"""Returns the definitions of a server's tables, if it is of the kind of its source: by the names
+that they have in a database of this name or, if that is empty, in their own ones."""
 
 
 class ColumnType(Enum):
@@ -173,8 +179,26 @@ def ranks(found: Mapping[str, FoundTable]) -> dict[str, int]:
     return rank
 
 
+class Definition(NamedTuple):
+    """A statement that defines tables. `database`: the session's at the source. `followed`: the one
+    that is followed there, which is the target's own, whatever its name; empty if all are.
+    """
+
+    text: str
+    database: str
+    followed: str
+
+
 class BoundTables(Protocol):
     """Tables that fit the server."""
+
+    def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
+        """Returns the definitions of tables that a transaction is, in place of rows.
+
+        Raises:
+            UnsuitableTarget: it has statements of another kind.
+        """
+        ...
 
     def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
         """Returns the changes of transactions, in the order in which they are to be made.
@@ -186,16 +210,21 @@ class BoundTables(Protocol):
 
 
 class SourceTables(Protocol):
-    """What a replica knows of its source's tables before it has seen its target's.
+    """What a replica knows of its source's tables before it has seen its target's."""
 
-    `tables`: names at the target of those that have to be there. `others`: a table for all other
-    rows, which the target makes.
-    """
+    @property
+    def tables(self) -> Sequence[TableMapping]:
+        """All tables, as they are called at the target."""
+        ...
 
-    tables: Sequence[TableMapping]
-    others: TableMapping | None
+    @property
+    def others(self) -> TableMapping | None:
+        """The table for rows of all other ones, which the target makes if it is missing."""
+        ...
 
-    def bind(self, found: Mapping[str, FoundTable], target: str) -> BoundTables:
+    def bind(
+        self, found: Mapping[str, FoundTable], target: str, definitions: Definitions = ...
+    ) -> BoundTables:
         """Returns the tables as found at the server.
 
         Raises:

@@ -155,6 +155,9 @@ def replica(
     preserve_commit_order: Annotated[
         bool | None, typer.Option(help="Commit in the source's order.")
     ] = None,
+    skip_gtids: Annotated[
+        str | None, typer.Option(help="A GTID set that counts as executed, and is not.")
+    ] = None,
     delay_s: Annotated[int | None, typer.Option(help="Execute so many seconds later.")] = None,
     until_after_gtids: Annotated[str | None, typer.Option(help="A GTID set.")] = None,
     until_before_gtids: Annotated[str | None, typer.Option(help="A GTID set.")] = None,

@@ -23,7 +23,7 @@ from ...applier.schemes import Scheme
 from ...applier.targets import Target
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid_set import GtidSet
-from .sources import ReplicaSources, SourceNews
+from .sources import SourceNews, Sources
 
 CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20
@@ -49,7 +49,7 @@ class Replica:
     def __init__(
         self,
         name: str,
-        sources: ReplicaSources,
+        sources: Sources,
         open_target: Callable[[], Target[Any]],
         make_scheme: Callable[[], Scheme],
         workers: int,
@@ -59,6 +59,7 @@ class Replica:
         delay_s: int = 0,
         queue_transactions_max: int = QUEUE_TRANSACTIONS_MAX,
         pending_jobs_size_max: int = 128 << 20,
+        skipped: GtidSet | None = None,
     ) -> None:
         """Prepares a replica; `run` calls `open_target` and `make_scheme` for each run of the
         applier, of which a lost connection may make several.
@@ -79,6 +80,7 @@ class Replica:
         self._delay_us = delay_s * 1_000_000
         self._queue_max = queue_transactions_max
         self._bytes_max = pending_jobs_size_max
+        self._skipped = skipped or GtidSet()
         self._received = GtidSet()
         self._position = 0
         self._first_committed_us = 0
@@ -217,6 +219,10 @@ class Replica:
                 self._wait_until(due_us)
             if self._stopping.is_set():
                 return
+            if entry.gtid and entry.gtid in self._skipped:
+                # It counts as executed, without its changes: the operator has seen to them.
+                log.warning("transaction_skipped", replica=self.name, gtid=str(entry.gtid))
+                entry = entry._replace(payload=b"")
             chunk.append(entry)
             size += len(entry.payload)
             if len(chunk) >= CHUNK_TRANSACTIONS or size >= CHUNK_BYTES:

@@ -24,6 +24,7 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
+from ...applier.mysql_logs.statement_payload import payload_of
 from ...applier.queue.job import CommitGroup
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
@@ -48,7 +49,7 @@ from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
 from .server_sources import ServerSources
 from .source_rows import GroupRows, ServerRows, SourceRows
-from .sources import ReplicaSources
+from .sources import ReplicaSources, Sources
 
 CLOSE_SECONDS = 10.0
 COPY_REPORT_SECONDS = 5.0
@@ -92,6 +93,7 @@ def run_replica(config: ReplicaConfig) -> int:
             make_until=lambda checkpoint: until(config, checkpoint),
             delay_s=config.delay_s,
             pending_jobs_size_max=config.pending_jobs_size_max,
+            skipped=GtidSet.parse(config.skip_gtids or ""),
         )
 
         def observe() -> ApplierMessage | None:
@@ -109,17 +111,22 @@ def run_replica(config: ReplicaConfig) -> int:
     return 0
 
 
-def _source(config: ReplicaConfig) -> tuple[ReplicaSources | ServerSources, SourceRows]:
+def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
     """Returns what the replica follows, and how its rows are read."""
     if not config.follows_server:
-        sources = ReplicaSources(
+        members = ReplicaSources(
             config.sources, config.replica, config.credentials(), config.transaction_bytes_max
         )
-        return sources, GroupRows(config.mapping)
+        return members, GroupRows(config.mapping)
     rows = ServerRows(config.sources, scheme=scheme_name(config))
-    return ServerSources(
-        config.sources, config.replica, transaction_bytes_max=config.transaction_bytes_max
-    ), rows
+    servers = ServerSources(
+        config.sources,
+        config.replica,
+        keys=rows.keys,
+        payload_of=payload_of,
+        transaction_bytes_max=config.transaction_bytes_max,
+    )
+    return servers, rows
 
 
 def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
@@ -298,9 +305,7 @@ def until(config: ReplicaConfig, checkpoint: Checkpoint) -> Until | None:
     return AfterGaps(checkpoint) if config.until_after_gaps else None
 
 
-def _observe(
-    config: ReplicaConfig, replica: Replica, sources: ReplicaSources | ServerSources
-) -> ApplierMessage | None:
+def _observe(config: ReplicaConfig, replica: Replica, sources: Sources) -> ApplierMessage | None:
     if replica.applier is None:
         return None
     status = replica.status()

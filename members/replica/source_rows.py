@@ -4,7 +4,7 @@ A server's tables are looked up when the target is opened, and so again when a t
 fit them any more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,19 @@ from typing import Any, Protocol
 import structlog
 from pymysql.cursors import SSCursor
 
-from ...applier.errors import TransientFailure, UnsuitableTarget
-from ...applier.mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
-from ...applier.mysql_logs.row_payload import table_rows
+from ...applier.errors import UnsuitableTarget
 from ...applier.mysql_logs.server_url import ServerUrl
 from ...applier.mysql_logs.snapshot import Snapshot, opened_snapshot
 from ...applier.mysql_logs.source_catalogue import SourceTable, read_catalogue
 from ...applier.mysql_logs.source_errors import SourceLost
+from ...applier.mysql_logs.table_maps import keys_from
 from ...applier.targets.rocksdb import Decode
 from ...applier.targets.source_documents import SourceDocuments
 from ...applier.targets.source_tables import ServerTables
 from ...applier.targets.sql_schema import SqlSchema
 from ...applier.targets.sql_tables import SourceTables
+from ...certifier.write_set import TableKeys
+from ..settings.replica import SERVER_SCHEMES
 from ..wire.row_changes import decode_changes
 
 COPY_ANSWER_SECONDS = 3_600.0
@@ -73,21 +74,23 @@ class ServerRows:
         """Asks the first server that answers; `scheme`: see `ServerTables`."""
         self._urls = [ServerUrl.parse(url) for url in urls]
         self._scheme = scheme
+        self.keys: dict[str, TableKeys] = {}
+        """Keys of the tables by name, as of when the catalogue was read last."""
 
     def tables(self, target: str) -> ServerTables:
         """Returns the tables as a server has them now."""
         catalogue = self.catalogue()
         return ServerTables(
             catalogue,
-            partial(_rows, catalogue),
             database=self._urls[0].database,
             scheme=self._scheme,
+            defines=target.startswith(SERVER_SCHEMES),
         )
 
     def decode(self) -> Decode:
         """Returns the reader of rows as documents."""
         catalogue = self.catalogue()
-        return SourceDocuments(catalogue, partial(_rows, catalogue)).rows
+        return SourceDocuments(catalogue).rows
 
     def catalogue(self) -> dict[str, SourceTable]:
         """Returns the tables of the server. Raises SourceLost if none answers."""
@@ -95,12 +98,9 @@ class ServerRows:
         for url in self._urls:
             try:
                 with url.connect() as session, session.cursor() as cursor:
-
-                    def query(statement: str, values: object, cursor=cursor):  # type: ignore
-                        cursor.execute(statement, values)
-                        return cursor.fetchall()
-
-                    return read_catalogue(query, url.database)
+                    catalogue = read_catalogue(partial(_query, cursor), url.database)
+                    self.keys.update(keys_from(catalogue))
+                    return catalogue
             except SourceLost as error:
                 failure = error
         assert failure, "a replica has a source"
@@ -118,9 +118,6 @@ class ServerRows:
         return opened_snapshot(connect, threads)
 
 
-def _rows(catalogue: Mapping[str, SourceTable], payload: bytes):  # type: ignore
-    try:
-        yield from table_rows(payload, catalogue)
-    except (SourceTableChanged, UnknownSourceTable) as error:
-        # The target is opened again, with the tables as they are by then.
-        raise TransientFailure(kind="table_changed", text=str(error)) from error
+def _query(cursor: Any, statement: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+    cursor.execute(statement, values)
+    return list(cursor.fetchall())

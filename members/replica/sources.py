@@ -8,7 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 import grpc
 import structlog
@@ -72,6 +72,22 @@ def in_turn(
                 log.warning("source_unavailable", source=name, text=str(error))
             stopped.wait(PAUSE_SECONDS)
             yield SourceNews((), "", 0)  # The caller may have a reason to end.
+
+
+class Sources(Protocol):
+    """Those that a replica may follow, one at a time. `connected`: which one; empty if none."""
+
+    connected: str
+
+    def follow(self, received: GtidSet, next_position: Callable[[], int]) -> Iterator[SourceNews]:
+        """Yields entries that are not in `received`, which the caller keeps up to date, until
+        `stop`.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Ends `follow`, from any thread."""
+        ...
 
 
 class ReplicaSources:

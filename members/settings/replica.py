@@ -67,6 +67,9 @@ class ReplicaConfig(SecuritySettings):
 
     transaction_retries: Count = 10
     """How often a transient failure is tried again before the replica stops. Default: MySQL's."""
+    skip_gtids: str | None = None
+    """A GTID set of transactions that count as executed, and are not (WL#5569's SKIP). Default:
+    none."""
     delay_s: Count = 0
     """Execute transactions so many seconds after their commit at the source. Default 0: at once."""
     pending_jobs_size_max: Positive = 128 << 20
@@ -116,7 +119,7 @@ class ReplicaConfig(SecuritySettings):
             raise ValueError(f"expected file:sequence_number, such as 3:17, not {value}")
         return value
 
-    @field_validator("until_after_gtids", "until_before_gtids")
+    @field_validator("until_after_gtids", "until_before_gtids", "skip_gtids")
     @classmethod
     def _check_gtids(cls, value: str | None) -> str | None:
         try:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from groupcert.certifier.gtid_set import GtidSet
-from tests.integration.replicas import SCHEMES, ReplicaProcess, embedded_state
+from tests.integration.replicas import SCHEMES, STOP_SECONDS, ReplicaProcess, embedded_state
 from tests.integration.shop_load import FLAT, ShopLoad, rows_of
 from tests.servers import (
     MariaDbServer,
@@ -21,7 +21,7 @@ from tests.servers import (
 )
 
 pytestmark = pytest.mark.database
-FINE, _, USAGE = range(3)
+FINE, FINDING, USAGE = range(3)
 WITHOUT_ORDER = ("table", "rows", "jobs --conflicts ignore")
 FLAT_TABLES = (b"flat.plain", b"flat.item")
 BINARY_LOG = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
@@ -164,3 +164,72 @@ def test_the_embedded_store_has_documents(
     found = {key: each for key, each in documents.items() if key.split(b"/")[0] in FLAT_TABLES}
     assert found == expected
     assert len(rows) == sum(map(len, rows_at(source, flat).values()))
+
+
+def execute(source: MariaDbServer, *statements: str) -> str:
+    """Executes statements at the source; returns the last one's GTID."""
+    with closing(connect_mariadb(source.url)) as session, session.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.execute("SELECT @@last_gtid")
+        ((gtid,),) = cursor.fetchall()
+        origin, _, number = gtid.rpartition("-")
+        return f"{origin}:{number}"
+
+
+@pytest.fixture
+def altered(source: MariaDbServer) -> Iterator[str]:
+    """A database with a table that a test alters."""
+    execute(source, "CREATE DATABASE altered", "CREATE TABLE altered.t (id int PRIMARY KEY)")
+    execute(source, "INSERT INTO altered.t VALUES (1)")
+    yield source.url_of("altered")
+    execute(source, "DROP DATABASE altered")
+
+
+def test_definitions_of_tables_are_executed_at_mariadb(
+    source: MariaDbServer, altered: str, mariadb_url: str, tmp_path: Path
+) -> None:
+    with ReplicaProcess(tmp_path, [altered], mariadb_url, "logical-clock") as replica:
+        replica.start("--copy")
+        replica.wait_for_start()
+        execute(
+            source,
+            "USE altered",
+            "ALTER TABLE t ADD COLUMN name varchar(9) NOT NULL DEFAULT 'old'",
+            "INSERT INTO t VALUES (2, 'new')",
+            "CREATE TABLE u (id int PRIMARY KEY, t int, FOREIGN KEY (t) REFERENCES t (id))",
+            "INSERT INTO u VALUES (1, 2)",
+            "/* why */ TRUNCATE TABLE altered.u",
+            "INSERT INTO u VALUES (2, 1)",
+            "CREATE VIEW v AS SELECT 1",
+            "GRANT SELECT ON altered.* TO somebody IDENTIFIED BY 'x'",
+            "RENAME TABLE t TO w",
+        )
+        end = execute(source, "UPDATE altered.w SET name = 'last' WHERE id = 1")
+        assert replica.run("--until-after-gtids", end) == FINE, replica.last_line()
+    with closing(connect_mariadb(mariadb_url)) as session, session.cursor() as cursor:
+        cursor.execute("SELECT * FROM w ORDER BY id")
+        assert cursor.fetchall() == ((1, "last"), (2, "new"))
+        cursor.execute("SELECT * FROM u")
+        assert cursor.fetchall() == ((2, 1),)
+
+
+def test_definitions_of_tables_stop_at_postgresql_until_they_are_skipped(
+    source: MariaDbServer, altered: str, target_dsn: str, tmp_path: Path
+) -> None:
+    with ReplicaProcess(tmp_path, [altered], target_dsn, "logical-clock") as replica:
+        replica.start("--copy")
+        replica.wait_for_start()
+        execute(source, "INSERT INTO altered.t VALUES (2)")
+        gtid = execute(source, "ALTER TABLE altered.t ADD COLUMN name text")
+        end = execute(source, "INSERT INTO altered.t VALUES (3, 'x')")
+        assert replica.wait(STOP_SECONDS) == FINDING
+        assert f"failed at {gtid}" in replica.last_line()
+        assert "'ALTER TABLE altered.t ADD COLUMN name text'" in replica.last_line()
+        assert "--skip-gtids" in replica.last_line()
+        with psycopg.connect(target_dsn) as session:
+            assert session.execute("SELECT count(*) FROM t").fetchone() == (2,)
+            session.execute("ALTER TABLE t ADD COLUMN name text")
+        assert replica.run("--skip-gtids", gtid, "--until-after-gtids", end) == FINE
+        with psycopg.connect(target_dsn) as session:
+            assert session.execute("SELECT * FROM t WHERE id = 3").fetchall() == [(3, "x")]

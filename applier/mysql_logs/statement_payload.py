@@ -1,0 +1,79 @@
+"""Payloads that are statements: data definition, which a target executes or stops at, by name.
+
+A payload is either rows (`row_payload`) or statements; its first byte says which. Statements that
+change no table are left out: users, rights, views, routines and triggers are no rows.
+
+Source: MySQL Reference Manual, 15.1 "Data Definition Statements"; 15.3.3, statements that commit.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .binary_log_reader import BinaryLogTransaction, LoggedStatement
+from .events import EventType
+
+_STATEMENTS = bytes([EventType.QUERY])
+# The comments that begin with /*! or /*M are executed, and their content counts.
+_BEFORE = r"^(?:\s+|/\*(?![!M]).*?\*/|/\*M?!\d*|--\s[^\n]*\n|#[^\n]*\n)*"
+_TABLE = re.compile(
+    _BEFORE
+    + r"(?:(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+(?:ONLINE\s+|IGNORE\s+)*|RENAME\s+)TABLE"
+    r"|DROP\s+TABLE|TRUNCATE|CREATE\s+(?:OR\s+REPLACE\s+)?(?:UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+)?INDEX"
+    r"|DROP\s+INDEX)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_LEFT_OUT = re.compile(
+    _BEFORE + r"(?:GRANT|REVOKE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|SET\s+(?:PASSWORD|DEFAULT\s+ROLE)"
+    r"|(?:CREATE|ALTER|DROP|RENAME)\s+(?:OR\s+REPLACE\s+)?"
+    r"(?:(?:ALGORITHM|DEFINER|SQL\s+SECURITY)\s*=?\s*\S+\s+|AGGREGATE\s+)*"
+    r"(?:USER|ROLE|VIEW|PROCEDURE|FUNCTION|PACKAGE|TRIGGER|EVENT|SERVER|TEMPORARY\s+TABLE)"
+    r"|CREATE\s+(?:OR\s+REPLACE\s+)?TEMPORARY|DROP\s+TEMPORARY)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+class PayloadStatement(NamedTuple):
+    """A statement to execute with `database` as the default one; `is_table`: it defines a table,
+    and may be executed elsewhere.
+    """
+
+    text: str
+    database: str
+    is_table: bool
+
+
+def is_left_out(text: str) -> bool:
+    """Returns whether a statement changes no table.
+
+    >>> is_left_out("GRANT ALL ON a.* TO b"), is_left_out("CREATE DEFINER=a@b VIEW v AS SELECT 1")
+    (True, True)
+    >>> is_left_out("ALTER TABLE t ADD c int")
+    False
+    """
+    return bool(_LEFT_OUT.match(text))
+
+
+def payload_of(transaction: BinaryLogTransaction) -> bytes:
+    """Returns the payload of a transaction's entry: its statements, or else its rows.
+
+    One that has both, such as CREATE TABLE ... SELECT, is none that may be executed elsewhere.
+    """
+    statements = [each for each in transaction.statements if not is_left_out(each.text)]
+    if not statements:
+        return transaction.payload
+    has_rows = bool(transaction.payload)
+    listed = [[each.text, each.database, _is_table(each, has_rows)] for each in statements]
+    return _STATEMENTS + json.dumps(listed).encode()
+
+
+def statements_of(payload: bytes) -> Sequence[PayloadStatement]:
+    """Returns the statements of a payload; none if it is rows."""
+    if not payload.startswith(_STATEMENTS):
+        return ()
+    return [PayloadStatement(*each) for each in json.loads(payload[1:])]
+
+
+def _is_table(statement: LoggedStatement, has_rows: bool) -> bool:
+    return statement.is_ddl and not has_rows and bool(_TABLE.match(statement.text))
