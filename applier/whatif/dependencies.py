@@ -145,22 +145,20 @@ def critical_path(dependencies: Dependencies, lengths_us: Sequence[int]) -> Crit
 
 
 def count_overtakers(
-    offsets: Sequence[int],
-    followed: Sequence[int],
+    dependencies: Dependencies,
     started_us: Sequence[int],
     visible_us: Sequence[int],
     jobs: Sequence[int],
 ) -> int:
-    """Counts the transactions that started before one that they follow was visible. `offsets` and
-    `followed` are those of `Dependencies`; `jobs` has the job of each transaction: those of one job
-    are executed one after the other and do not count. numba compiles it for long streams.
+    """Counts the transactions that started before one that they follow was visible. `jobs` has the
+    job of each transaction: those of one job are executed one after the other and do not count.
 
     Cost: O(edges).
     """
-    count = 0
-    for number in range(len(started_us)):
+    count, followed = 0, dependencies.followed
+    for number, edges in dependencies.edges():
         start, job = started_us[number], jobs[number]
-        for edge in range(offsets[number], offsets[number + 1]):
+        for edge in edges:
             earlier = followed[edge]
             if visible_us[earlier] > start and jobs[earlier] != job:
                 count += 1

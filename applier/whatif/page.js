@@ -9,10 +9,10 @@ const times = x => `${fixed(x, x < 100 ? 2 : 0)}${SPACE}×`;
 
 function lead() {
   const {workload: {costs, durations, ...workload}, source, critical_path: path, stamps} = data;
-  const {windows} = data, taken = windows ? [`Causes are taken from ${windows.count} windows of the stream, ${count(windows.entries)} of its entries `
-    + `(${percent(windows.share)}), scheduled by the applier's own coordinator; all other figures are of all of it, by loops that gave the same in each window`] : [];
+  const {windows} = data, taken = windows ? [`Scheduled were ${windows.count} windows of the stream, ${count(windows.entries)} of its entries `
+    + `(${percent(windows.share)}), and times of runs are theirs; a window's speed-up differs from theirs together by ${percent(windows.spread)} at most (${windows.spread_of})`] : [];
   const left = sum([source.conflicts, source.too_old, source.refused]);
-  const modelled = `a transaction takes ${costs.execute_us} µs and ${costs.row_us} µs a row`;
+  const modelled = `a transaction takes ${costs.execute_us} µs and ${costs.row_us} µs a row, in the mean, with a standard deviation of ${costs.spread_percent}${SPACE}%`;
   const model = {source: "durations are the stream's own", mixed: `where the stream does not say it, ${modelled}`, model: modelled}[durations];
   const best = winner(most);
   main.append(element("h1", {}, "What if"), element("p", {}, `${(source.files ?? []).join(", ")}: scheduled under every scheme on a virtual clock; `
@@ -60,7 +60,8 @@ function results() {
         element("td", {}, sample(scheme), scheme.label, scheme === best ? element("span", {class: "pill fine"}, "winner") : null,
           element("small", {}, `${time(run.makespan_us)}, workers used ${percent(run.worker_use)}, width ${width}, group commits of `
             + `${fixed(run.commit_group_mean, 1)}, ${run.overtakers === null ? "in parts" : many(run.overtakers, "overtaker")}, ${scheme.consistency}`)),
-        element("td", {}, element("b", {}, times(run.speedup))), barred(percent(run.bound_share), run.bound_share, scheme.look.color),
+        element("td", {}, element("b", {}, times(run.speedup)), data.windows ? element("span", {class: "spread"}, ` ± ${percent(run.spread)}`) : null),
+        barred(percent(run.bound_share), run.bound_share, scheme.look.color),
         time(run.makespan_us), percent(run.worker_use), width, run.commit_groups, fixed(run.commit_group_mean, 1), overtakers, scheme.consistency]};
     })));
   };
@@ -69,8 +70,7 @@ function results() {
 const NAMES = {executing: "executing", committing: "committing", waiting: "waiting for its turn to commit"};
 const COLORS = {executing: "var(--series-1)", committing: "var(--series-3)", waiting: "var(--waiting)", nothing_left: "var(--nothing)"};
 function stack() {
-  const box = section("held", "What held it back", "All of the workers' time, and the share in which they worked. Idle time bears the reason why the next transaction was not handed over"
-    + (data.windows ? `, as in the windows, ${percent(data.windows.share)} of the stream; what was held is counted in them alone.` : "."));
+  const box = section("held", "What held it back", "All of the workers' time, and the share in which they worked. Idle time bears the reason why the next transaction was not handed over.");
   const idle = [...new Set(schemes.flatMap(scheme => scheme.runs.flatMap(run => Object.keys(run.worker_time_us.idle))))].filter(key => key !== "nothing_left").sort();
   const nameOf = key => NAMES[key] ?? `idle: ${key === "nothing_left" ? "nothing was left to start" : data.causes[key]}`;
   const colorOf = key => COLORS[key] ?? (idle.indexOf(key) < 8 ? `var(--cause-${idle.indexOf(key)})` : "var(--faint)");

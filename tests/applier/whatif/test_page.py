@@ -11,7 +11,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from groupcert.applier.whatif.comparison_report import Compared, document, page
-from groupcert.applier.whatif.scheme_comparison import LINES, bounds, run_line
+from groupcert.applier.whatif.scheme_comparison import LINES, run_line, sample_of
 from tests.applier.whatif.streams import stream
 from tests.browser import asked_of_others, colours, count, logged, opened, pointed, resize, text
 
@@ -30,8 +30,11 @@ def report() -> Any:
     hot = [f"4us {HOSTILE} b.u/{number}" for number in range(20)]
     mixed = [text for pair in zip(rows[:20], hot, strict=True) for text in pair] + rows[20:]
     workload = stream(*mixed, commit_us=2)
-    runs = [Compared(line, [run_line(workload, line, each) for each in WORKERS]) for line in LINES]
-    return document({"files": ["trace"]}, workload, bounds(workload), runs, WORKERS)
+    sample = sample_of(workload)
+    runs = [
+        Compared(line, [run_line(sample.windows, line, each) for each in WORKERS]) for line in LINES
+    ]
+    return document({"files": ["trace"]}, workload, sample, runs, WORKERS)
 
 
 @pytest.fixture
