@@ -15,6 +15,7 @@ from ..schemes import Cause
 from .dependencies import NO_ITEM
 from .scheme_comparison import Bounds, Line, Sample, speedup
 from .simulation import Run
+from .whole_tables import ALL_ROWS
 from .workload import Stamps, Workload, interval_mean
 
 JsonObject = dict[str, object]
@@ -41,14 +42,18 @@ def document(
     compared: Sequence[Compared],
     workers: Sequence[int],
 ) -> JsonObject:
-    """Returns the whole report. `source`: the origin of the stream, as its reader describes it.
+    """Returns the whole report. `source`: the origin of the stream, as its reader describes it; if
+    it has `tables_without_keys`, bounds are of tables where rows are not known.
     `sample`: what was scheduled of it; bounds of runs are those of the sample, too.
     """
     limits = sample.whole
     return {
         "source": dict(source),
         "workload": _workload(workload, limits),
-        "critical_path": _critical_path(workload, limits),
+        "critical_path": {
+            **_critical_path(workload, limits),
+            "is_known": not source.get("tables_without_keys"),
+        },
         "hot_items": _hot_items(workload, limits),
         "hot_tables": _hot_tables(workload, limits),
         "stamps": {
@@ -130,11 +135,13 @@ def _path_links(workload: Workload, limits: Bounds) -> list[tuple[int, int, int]
 def _hot_items(workload: Workload, limits: Bounds) -> list[JsonObject]:
     """Returns the rows with most time on the critical path, then those written most often."""
     writers = Counter(workload.dependencies.items)
-    del writers[NO_ITEM]
+    unnamed = [item for item, text in workload.texts.items() if text.endswith(ALL_ROWS)]
+    for item in (NO_ITEM, *unnamed):
+        del writers[item]
     on_path: Counter[int] = Counter()
     for _, item, length_us in _path_links(workload, limits):
-        on_path[item] += length_us
-    del on_path[NO_ITEM]
+        if item in writers:
+            on_path[item] += length_us
     hottest = [item for item, _ in on_path.most_common(HOT_MAX // 2)]
     hottest += [item for item, _ in writers.most_common(HOT_MAX) if item not in hottest]
     return [

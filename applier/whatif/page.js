@@ -1,5 +1,6 @@
 const schemes = data.schemes.map((scheme, i) => ({...scheme, look: lookOf(i)}));
 const most = data.workers.at(-1);
+const known = data.critical_path.is_known;
 let workers = most;
 const runOf = (scheme, number = workers) => scheme.runs.find(run => run.workers === number);
 const ranked = number => schemes.toSorted((a, b) => runOf(b, number).speedup - runOf(a, number).speedup);
@@ -20,7 +21,7 @@ function lead() {
     [count(workload.transactions), "transactions", `${count(left)} others were not certified`],
     [time(workload.serial_us), "of work", "one after the other"],
     [time(path.length_us), "critical path", `${count(path.transactions)} transactions in a chain`],
-    [times(path.speedup_max), "at most", "whatever the scheme and the workers"],
+    known ? [times(path.speedup_max), "at most", "whatever the scheme and the workers"] : ["not known", "at most", "the log does not name all rows"],
     ...(best ? [[times(runOf(best, most).speedup), best.label, `the fastest that keeps the order, ${many(most, "worker")}`]] : []),
   ]), element("ul", {class: "notes"}, [...(source.notes ?? []), ...taken, ...Object.entries(stamps).map(([name, each]) =>
     `Average modified interval length of the stamps by ${name}: ${fixed(each.interval_mean, 1)}`)].map(note => element("li", {}, note))));
@@ -28,15 +29,15 @@ function lead() {
 
 function curves() {
   const box = section("speedups", "Speed-up by workers", `How many times as fast as one worker that commits each transaction alone; both axes are logarithmic. `
-    + `The dashed bound is work divided by workers, or the critical path: only who merges transactions and so saves commits, divides them, `
-    + `or lets one overtake another that it follows can pass it.`);
-  const series = [{name: "bound", look: BOUND, values: data.bounds.map(each => each.speedup), note: times(data.bounds.at(-1).speedup)},
+    + (known ? `The dashed bound is work divided by workers, or the critical path: only who merges transactions and so saves commits, divides them, `
+    + `or lets one overtake another that it follows can pass it.` : ""));
+  const series = [...(known ? [{name: "bound", look: BOUND, values: data.bounds.map(each => each.speedup), note: times(data.bounds.at(-1).speedup)}] : []),
     ...ranked(most).map(scheme => ({name: scheme.label, look: scheme.look, values: scheme.runs.map(run => run.speedup), note: times(runOf(scheme, most).speedup)}))];
   const path = data.critical_path.speedup_max, seen = series.flatMap(each => each.values), [low, high] = [smallest(seen), largest(seen)];
-  if (path <= 2 * high) series.push({name: "critical path", look: {color: "var(--ink)", dash: "1 4"}, values: data.workers.map(() => path), note: times(path)});
+  if (known && path <= 2 * high) series.push({name: "critical path", look: {color: "var(--ink)", dash: "1 4"}, values: data.workers.map(() => path), note: times(path)});
   new Chart(box, {id: "curves", label: "Speed-up by workers, for each scheme", height: 460, series,
     x: {kind: "log", base: 2, at: data.workers, name: "workers", format: count},
-    y: {kind: "log", base: 2, from: low * .85, to: Math.max(high, path <= 2 * high ? path : 0) * 1.15, name: "speed-up", format: x => `${trimmed(x)}${SPACE}×`}});
+    y: {kind: "log", base: 2, from: low * .85, to: Math.max(high, known && path <= 2 * high ? path : 0) * 1.15, name: "speed-up", format: x => `${trimmed(x)}${SPACE}×`}});
 }
 
 function picker() {
@@ -61,7 +62,7 @@ function results() {
           element("small", {}, `${time(run.makespan_us)}, workers used ${percent(run.worker_use)}, width ${width}, group commits of `
             + `${fixed(run.commit_group_mean, 1)}, ${run.overtakers === null ? "in parts" : many(run.overtakers, "overtaker")}, ${scheme.consistency}`)),
         element("td", {}, element("b", {}, times(run.speedup)), data.windows ? element("span", {class: "spread"}, ` ± ${percent(run.spread)}`) : null),
-        barred(percent(run.bound_share), run.bound_share, scheme.look.color),
+        known ? barred(percent(run.bound_share), run.bound_share, scheme.look.color) : null,
         time(run.makespan_us), percent(run.worker_use), width, run.commit_groups, fixed(run.commit_group_mean, 1), overtakers, scheme.consistency]};
     })));
   };

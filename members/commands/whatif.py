@@ -35,6 +35,7 @@ from .replay import opened, read_lines
 
 HOT_SHOWN = 10
 SCHEME_COLUMNS = 15
+UNKNOWN = "not known"
 PROGRESS_LINES = 1_000
 Task = tuple[Line, int]
 
@@ -155,9 +156,21 @@ def whatif_binary_log(
     if not reader.transactions:
         raise without_transactions(paths[-1], "schedule")
     notes = [note for log in logs for note in log.notes]
+    unnamed = sorted({table for log in logs for table in log.tables_without_keys})
+    if unnamed:
+        notes.append(
+            f"no bound is known, and schemes that compare rows are drawn too slow: {len(unnamed)} "
+            f"tables stand for their rows; set binlog_row_metadata=FULL at the server that "
+            f"writes the log, and give each table a primary key"
+        )
     if not workload.has_commit_ids:
         notes.append(_group(workload, options.commit_group_transactions))
-    told: JsonObject = {"kind": "binlog", "files": list(map(str, paths)), "notes": notes}
+    told: JsonObject = {
+        "kind": "binlog",
+        "files": list(map(str, paths)),
+        "tables_without_keys": unnamed,
+        "notes": notes,
+    }
     _tell(told, workload, options, as_json=as_json, html=html)
 
 
@@ -233,7 +246,8 @@ def _stream_table(report: JsonObject) -> Table:
     table.add_row("work, one after the other", _seconds(workload["serial_us"]))
     table.add_row("critical path", _seconds(path["length_us"]))
     table.add_row("  transactions on it", f"{path['transactions']:,}")
-    table.add_row("  so no schedule is faster by more than", f"{path['speedup_max']:,.1f}")
+    fastest = f"{path['speedup_max']:,.1f}" if path["is_known"] else UNKNOWN
+    table.add_row("  so no schedule is faster by more than", fastest)
     for name, known in cast(dict[str, JsonObject], stamps).items():
         table.add_row(f"modified interval of the {name}, mean", f"{known['interval_mean']:,.1f}")
     return table
@@ -248,15 +262,17 @@ def _scheme_table(report: JsonObject) -> Table:
     for name in (*(f"{number:,}" for number in workers), "share"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("lost to")
+    is_known = cast(JsonObject, report["critical_path"])["is_known"]
     bounds_of = [f"{one['speedup']:.2f}" for one in cast(list[JsonObject], report["bounds"])]
-    table.add_row("bound", *bounds_of, end_section=True)
+    unknown = [UNKNOWN] * len(workers)
+    table.add_row("bound", *(bounds_of if is_known else unknown), end_section=True)
     for scheme in cast(list[JsonObject], report["schemes"]):
         runs = cast(list[JsonObject], scheme["runs"])
         last = runs[-1]
         table.add_row(
             str(scheme["label"]),
             *(f"{run['speedup']:.2f}" for run in runs),
-            f"{last['bound_share']:.0%}",
+            f"{last['bound_share']:.0%}" if is_known else "",
             _lost_to(last),
         )
     return table

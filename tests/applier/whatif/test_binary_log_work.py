@@ -2,7 +2,8 @@
 
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
-from groupcert.applier.whatif.workload import Work
+from groupcert.applier.whatif.whole_tables import SET_MAX
+from groupcert.applier.whatif.workload import Costs, Work, load
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes
 
 
@@ -66,3 +67,40 @@ def test_names_are_gtids_or_else_places_in_the_file() -> None:
         ("0-1", 42),
         ("log.1", 904),
     ]
+
+
+def unnamed(item: int, **more: int) -> BinaryLogTransaction:
+    """A transaction on the table a.t, which stands for its rows, and one row of another."""
+    return NOTHING._replace(items=(7, item), keys=("a.t", f"a.u/{item}"), row_count=2, **more)
+
+
+def followed(*log: BinaryLogTransaction) -> list[set[int]]:
+    """The transactions that each one follows, by their numbers from 0 on."""
+    dependencies = load(read(list(log)), Costs()).dependencies
+    return [{dependencies.followed[edge] for edge in edges} for _, edges in dependencies.edges()]
+
+
+def test_a_group_commit_does_not_wait_for_itself_where_a_table_stands_for_its_rows() -> None:
+    groups = [unnamed(number, commit_id=1 + number // 3) for number in range(6)]
+    assert followed(*groups, unnamed(9)) == [set()] * 3 + [{0, 1, 2}] * 3 + [{3, 4, 5}]
+    stamps = [(one.last_committed, one.sequence_number) for one in read([*groups, unnamed(9)])]
+    assert stamps == [(1, 2), (1, 3), (1, 4), (4, 5), (4, 6), (4, 7), (7, 8)]
+    assert followed(unnamed(1), unnamed(2)) == [set(), {0}], "a group of one"
+    assert followed(unnamed(5, commit_id=4), unnamed(5, commit_id=4)) == [set(), {0}], "by the row"
+
+
+def test_overlapping_lock_intervals_do_not_wait_where_a_table_stands_for_its_rows() -> None:
+    """The third one had its locks when the first was committed, and overlaps with the second."""
+    log = [
+        unnamed(number, last_committed=last, sequence_number=number)
+        for number, last in ((1, 0), (2, 0), (3, 1), (4, 1))
+    ]
+    assert followed(*log) == [set(), set(), {0, 1}, {0, 1}]
+
+
+def test_sets_of_writers_are_bounded_and_rows_keep_their_texts() -> None:
+    log = [unnamed(number, commit_id=1) for number in range(SET_MAX + 1)]
+    assert followed(*log) == [set()] * SET_MAX + [set(range(SET_MAX))]
+    [first, *_] = read(log)
+    assert set(first.keys) == {"a.t/*", "a.u/0"}
+    assert len(first.keys) == len(first.header.items) == 2 * SET_MAX + 1

@@ -1,5 +1,6 @@
 """`groupcert whatif`: what it reads, what it prints, what page it writes, what it refuses."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -12,10 +13,11 @@ from groupcert.applier.whatif.scheme_comparison import chosen_lines
 from groupcert.applier.whatif.workload import Costs
 from groupcert.certifier.core import CertifierOptions
 from groupcert.members.commands import whatif as schedules
-from groupcert.members.commands.whatif import WhatIfOptions, whatif_trace
+from groupcert.members.commands.whatif import WhatIfOptions, whatif_binary_log, whatif_trace
 
 UUID = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 MYSQL = Path(__file__).parents[2] / "data" / "mysql-9.7.4-relay" / "trace.jsonl.gz"
+LOGS = Path(__file__).parents[2] / "data" / "server-logs"
 CERTIFIER = CertifierOptions(
     group_source=UUID,
     gtid_assignment_block_size=1_000_000,
@@ -61,6 +63,26 @@ def test_several_processes_compute_the_same(
     one = printed(capsys, trace, options("jobs", "rows"))
     monkeypatch.setattr(schedules, "SHARED_ENTRIES_MIN", 0)
     assert printed(capsys, trace, options("jobs", "rows", processes=2)) == one
+
+
+def of_a_log(metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The document of a real log of MariaDB: one load of 12 clients, written with such metadata."""
+    path = tmp_path / "mariadb-bin.000001"
+    path.write_bytes(gzip.decompress((LOGS / f"mariadb-10.11-{metadata}.binlog.gz").read_bytes()))
+    chosen = options("jobs", "group-commit", workers=(8,))
+    whatif_binary_log([path], chosen, as_json=True, html=None)
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_log_that_names_no_keys_has_no_bound_and_its_group_commits_run_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = of_a_log("full-metadata", tmp_path, capsys)
+    unnamed = of_a_log("default-metadata", tmp_path, capsys)
+    assert named["critical_path"]["is_known"] and not unnamed["critical_path"]["is_known"]
+    assert "binlog_row_metadata=FULL" in unnamed["source"]["notes"][-1]
+    speedups = {scheme["label"]: scheme["runs"][0]["speedup"] for scheme in unnamed["schemes"]}
+    assert speedups["jobs graph"] >= speedups["group-commit"] > 1
 
 
 @pytest.mark.slow
