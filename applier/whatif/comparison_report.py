@@ -86,7 +86,7 @@ def _workload(workload: Workload, limits: Bounds) -> JsonObject:
 
 
 def _windows(workload: Workload, sample: Sample, compared: Sequence[Compared]) -> JsonObject | None:
-    """Returns how much of the stream was scheduled, and how far its windows differ at most; None if
+    """Returns the share of the stream that was scheduled, and how far its windows differ; None if
     it was all of it.
     """
     if sample.entries == len(workload):

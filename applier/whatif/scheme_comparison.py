@@ -167,7 +167,7 @@ class Sample:
         return sum(bound_of(part, run.workers, limits, window) for part, limits, window in each)
 
     def spread(self, run: Run) -> float:
-        """Returns how far the speed-up of a window is from that of the run, at most, in parts of
+        """Returns the largest distance of a window's speed-up from that of the run, in parts of
         it.
         """
         mean = speedup(self.serial_us, run.makespan_us)

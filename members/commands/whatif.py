@@ -215,9 +215,7 @@ def _tell(
 
 
 def _windows_note(report: JsonObject) -> list[str]:
-    """Returns how much of the stream was scheduled, and how far that is from all of it, if it was
-    not all.
-    """
+    """Returns the note that says how much of a long stream was scheduled; none if all was."""
     windows = cast(JsonObject | None, report["windows"])
     if windows is None:
         return []

@@ -54,13 +54,7 @@ def whatif(
     return {
         "benchmark": "whatif",
         **circumstances(),
-        "result": {
-            **measured,
-            "whole": whole,
-            "snapshot_lag_max": lag,
-            "seed": seed,
-            "processes": processes,
-        },
+        "result": {**measured, **chosen},
         "before": [json.loads(Path(path).read_text()) for path in before],
     }
 

@@ -1,5 +1,7 @@
 """Binary logs as work: stamps, lock intervals and names of what a log says."""
 
+from typing import Any
+
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
 from groupcert.applier.whatif.whole_tables import SET_MAX
@@ -69,7 +71,7 @@ def test_names_are_gtids_or_else_places_in_the_file() -> None:
     ]
 
 
-def unnamed(item: int, **more: int) -> BinaryLogTransaction:
+def unnamed(item: int, **more: Any) -> BinaryLogTransaction:
     """A transaction on the table a.t, which stands for its rows, and one row of another."""
     return NOTHING._replace(items=(7, item), keys=("a.t", f"a.u/{item}"), row_count=2, **more)
 
