@@ -262,8 +262,8 @@ def _scheme_table(report: JsonObject) -> Table:
     table.add_column("lost to")
     is_known = cast(JsonObject, report["critical_path"])["is_known"]
     bounds_of = [f"{one['speedup']:.2f}" for one in cast(list[JsonObject], report["bounds"])]
-    unknown = [UNKNOWN] * len(workers)
-    table.add_row("bound", *(bounds_of if is_known else unknown), end_section=True)
+    bound = ["bound", *bounds_of] if is_known else [f"bound: {UNKNOWN}"]
+    table.add_row(*bound, end_section=True)
     for scheme in cast(list[JsonObject], report["schemes"]):
         runs = cast(list[JsonObject], scheme["runs"])
         last = runs[-1]
