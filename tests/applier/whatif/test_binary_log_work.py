@@ -1,10 +1,15 @@
 """Binary logs as work: stamps, lock intervals and names of what a log says."""
 
+from collections import Counter
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
-from groupcert.applier.whatif.whole_tables import SET_MAX
+from groupcert.applier.whatif.dependencies import Dependencies
+from groupcert.applier.whatif.whole_tables import SET_MAX, SET_MIN, WholeTables
 from groupcert.applier.whatif.workload import Costs, Work, load
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes
 
@@ -84,7 +89,7 @@ def followed(*log: BinaryLogTransaction) -> list[set[int]]:
 
 def test_a_group_commit_does_not_wait_for_itself_where_a_table_stands_for_its_rows() -> None:
     groups = [unnamed(number, commit_id=1 + number // 3) for number in range(6)]
-    assert followed(*groups, unnamed(9)) == [set()] * 3 + [{0, 1, 2}] * 3 + [{3, 4, 5}]
+    assert followed(*groups) == [set()] * 3 + [{0, 1, 2}] * 3
     stamps = [(one.last_committed, one.sequence_number) for one in read([*groups, unnamed(9)])]
     assert stamps == [(1, 2), (1, 3), (1, 4), (4, 5), (4, 6), (4, 7), (7, 8)]
     assert followed(unnamed(1), unnamed(2)) == [set(), {0}], "a group of one"
@@ -100,9 +105,35 @@ def test_overlapping_lock_intervals_do_not_wait_where_a_table_stands_for_its_row
     assert followed(*log) == [set(), set(), {0, 1}, {0, 1}]
 
 
-def test_sets_of_writers_are_bounded_and_rows_keep_their_texts() -> None:
-    log = [unnamed(number, commit_id=1) for number in range(SET_MAX + 1)]
-    assert followed(*log) == [set()] * SET_MAX + [set(range(SET_MAX))]
-    [first, *_] = read(log)
+def test_sets_grow_while_writers_overlap_and_begin_anew_with_those_that_do_not() -> None:
+    tables, sets = WholeTables(), list[int]()
+    for position in range(1, 140):
+        tables.items(7, position, position if position < 100 else 1)
+        sets.append(tables._sets[7].number)
+    assert list(Counter(sets).values())[:6] == [SET_MIN, SET_MIN, 8, 16, SET_MAX, SET_MAX]
+    assert len(set(sets[100:])) == 39
+    [first] = read([unnamed(0)])
     assert set(first.keys) == {"a.t/*", "a.u/0"}
-    assert len(first.keys) == len(first.header.items) == 2 * SET_MAX + 1
+    assert len(first.keys) == len(first.header.items) == 2 * SET_MIN + 1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 60)), max_size=120))
+def test_a_writer_follows_all_that_it_did_not_overlap_with_and_nobody_of_its_set(
+    log: list[tuple[bool, int]],
+) -> None:
+    """Writers of one table among others, with lock intervals."""
+    tables, made = WholeTables(), Dependencies()
+    writers, sets, committed = [], [], []
+    for position, (writes_table, interval) in enumerate(log, 1):
+        if writes_table:
+            made.add(tables.items(7, position, min(interval, position)), None, alone=False)
+            writers.append(position)
+            sets.append(tables._sets[7].number)
+            committed.append(position - min(interval, position))
+    reaches: list[set[int]] = []
+    for number, edges in made.edges():
+        direct = {made.followed[edge] for edge in edges}
+        reaches.append(direct.union(*(reaches[each] for each in direct)))
+        before = {each for each in range(number) if writers[each] <= committed[number]}
+        assert before <= reaches[number]
+        assert all(sets[each] < sets[number] for each in reaches[number])
