@@ -15,7 +15,6 @@ from ..schemes import Cause
 from .dependencies import NO_ITEM
 from .scheme_comparison import Bounds, Line, Sample, speedup
 from .simulation import Run
-from .whole_tables import ALL_ROWS
 from .workload import Stamps, Workload, interval_mean
 
 JsonObject = dict[str, object]
@@ -135,13 +134,11 @@ def _path_links(workload: Workload, limits: Bounds) -> list[tuple[int, int, int]
 def _hot_items(workload: Workload, limits: Bounds) -> list[JsonObject]:
     """Returns the rows with most time on the critical path, then those written most often."""
     writers = Counter(workload.dependencies.items)
-    unnamed = [item for item, text in workload.texts.items() if text.endswith(ALL_ROWS)]
-    for item in (NO_ITEM, *unnamed):
-        del writers[item]
+    del writers[NO_ITEM]
     on_path: Counter[int] = Counter()
     for _, item, length_us in _path_links(workload, limits):
-        if item in writers:
-            on_path[item] += length_us
+        on_path[item] += length_us
+    del on_path[NO_ITEM]
     hottest = [item for item, _ in on_path.most_common(HOT_MAX // 2)]
     hottest += [item for item, _ in writers.most_common(HOT_MAX) if item not in hottest]
     return [

@@ -20,6 +20,7 @@ from ..queue.row_parts import Part, database_of, table_of
 from ..source.header import NO_HEADER, SourceHeader
 from .dependencies import NO_ITEM, Dependencies
 from .durations import SPREAD_PERCENT, drawn_us, spread_percent_of
+from .whole_tables import ALL_ROWS
 
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_header = partial(tuple.__new__, SourceHeader)
@@ -86,7 +87,8 @@ class Work(NamedTuple):
     `last_committed`, `sequence_number`: by write sets. `lock_interval`: of the source, the
     transactions from the newest that was committed when this one had its locks, up to this one
     (`sequence_number` - `last_committed` of WL#7165), 1 at least. `keys`: the texts of
-    `header.items`. `duration_us`: its execution, None if that is not known.
+    `header.items`. `duration_us`: its execution, None if that is not known. `follows`: the entries
+    that it follows by tables that stand for their rows, ascending; None if it writes none of these.
     """
 
     gtid: Gtid | None
@@ -97,6 +99,15 @@ class Work(NamedTuple):
     keys: Sequence[str] = ()
     rows: int = 0
     duration_us: int | None = None
+    follows: Sequence[int] | None = None
+
+    @property
+    def row_items(self) -> Sequence[int]:
+        """Items without those of tables that stand for their rows."""
+        if self.follows is None:
+            return self.header.items
+        items = zip(self.header.items, self.keys, strict=True)
+        return [item for item, key in items if not key.endswith(ALL_ROWS)]
 
 
 class Workload:
@@ -145,7 +156,9 @@ class Workload:
         databases = header.databases
         if databases is None and tables:
             databases = tuple({database_of(self.table_names[table]) for table in tables})
-        rewritten = self.dependencies.add(header.items, databases, alone=gtid is None)
+        rewritten = self.dependencies.add(
+            work.row_items, databases, alone=gtid is None, follows=work.follows
+        )
         if rewritten:
             texts = dict(zip(header.items, work.keys, strict=True))
             self.texts.update((item, texts[item]) for item in rewritten)

@@ -97,12 +97,12 @@ def test_a_group_commit_does_not_wait_for_itself_where_a_table_stands_for_its_ro
 
 
 def test_overlapping_lock_intervals_do_not_wait_where_a_table_stands_for_its_rows() -> None:
-    """The third one had its locks when the first was committed, and overlaps with the second."""
+    """The last two had their locks when the first was committed, and overlap with the second."""
     log = [
         unnamed(number, last_committed=last, sequence_number=number)
         for number, last in ((1, 0), (2, 0), (3, 1), (4, 1))
     ]
-    assert followed(*log) == [set(), set(), {0, 1}, {0, 1}]
+    assert followed(*log) == [set(), set(), {0}, {0}]
 
 
 def test_sets_grow_while_writers_overlap_and_begin_anew_with_those_that_do_not() -> None:
@@ -118,22 +118,33 @@ def test_sets_grow_while_writers_overlap_and_begin_anew_with_those_that_do_not()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 60)), max_size=120))
-def test_a_writer_follows_all_that_it_did_not_overlap_with_and_nobody_of_its_set(
+def test_a_writer_follows_just_those_that_were_committed_before_it_and_its_items_make_it_so(
     log: list[tuple[bool, int]],
 ) -> None:
     """Writers of one table among others, with lock intervals."""
-    tables, made = WholeTables(), Dependencies()
-    writers, sets, committed = [], [], []
-    for position, (writes_table, interval) in enumerate(log, 1):
-        if writes_table:
-            made.add(tables.items(7, position, min(interval, position)), None, alone=False)
-            writers.append(position)
-            sets.append(tables._sets[7].number)
-            committed.append(position - min(interval, position))
-    reaches: list[set[int]] = []
-    for number, edges in made.edges():
-        direct = {made.followed[edge] for edge in edges}
-        reaches.append(direct.union(*(reaches[each] for each in direct)))
-        before = {each for each in range(number) if writers[each] <= committed[number]}
-        assert before <= reaches[number]
-        assert all(sets[each] < sets[number] for each in reaches[number])
+    tables, by_items, by_entries = WholeTables(), Dependencies(), Dependencies()
+    sets, before = [], []
+    numbers: dict[int, int] = {}
+    for entry, (writes_table, length) in enumerate(log):
+        if not writes_table:
+            continue
+        interval = min(length, entry + 1)
+        before.append({numbers[each] for each in numbers if each <= entry - interval})
+        by_items.add(tables.items(7, entry, interval), None, alone=False)
+        sets.append(tables._sets[7].number)
+        followed = [numbers[each] for each in tables.followed(7, entry, interval)]
+        by_entries.add([], None, alone=False, follows=followed)
+        numbers[entry] = len(numbers)
+    assert reaches(by_entries) == before
+    for number, reached in enumerate(reaches(by_items)):
+        assert before[number] <= reached
+        assert all(sets[each] < sets[number] for each in reached)
+
+
+def reaches(dependencies: Dependencies) -> list[set[int]]:
+    """All that each one follows, through others too."""
+    found: list[set[int]] = []
+    for _, edges in dependencies.edges():
+        direct = {dependencies.followed[edge] for edge in edges}
+        found.append(direct.union(*(found[each] for each in direct)))
+    return found
