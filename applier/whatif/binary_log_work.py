@@ -4,15 +4,17 @@ Properties that a log does not have are derived from those that it has, and neve
 parallelism than the source had. The stamps by write sets are those that WL#8440's clock gives when
 every snapshot is complete. The lock interval is that of `mysql_logs.lock_intervals`, and the commit
 parent is its begin: the closest reading of the same clock. A new file is a rotation, which ends
-every interval before it.
+every interval before it. Tables whose keys the log does not name: `whole_tables`.
 """
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...certifier.gtid import Gtid
 from ...certifier.logical_clock import LogicalClock
 from ..mysql_logs.binary_log_reader import BinaryLogTransaction
 from ..mysql_logs.lock_intervals import LockIntervals
+from .whole_tables import ALL_ROWS, WholeTables
 from .workload import Work
 
 
@@ -24,13 +26,15 @@ class BinaryLogWork:
         self._clock = LogicalClock()
         self._writers: dict[int, int] = {}
         self._intervals = LockIntervals()
-        self._files = 0
+        self._whole_tables = WholeTables()
+        self._sequence_numbers = array("Q")
+        """Of each entry; 0 of a rotation."""
 
     def read(self, name: str, log: Iterable[BinaryLogTransaction]) -> Iterator[Work]:
         """Yields the work of the next file; if the log has no GTIDs, `name` is used for them."""
-        if self._files:
+        if self._sequence_numbers:
+            self._sequence_numbers.append(0)
             yield Work(None)
-        self._files += 1
         self._intervals.begin_file()
         for transaction in log:
             yield self._work(name, transaction)
@@ -38,26 +42,50 @@ class BinaryLogWork:
     def _work(self, name: str, transaction: BinaryLogTransaction) -> Work:
         self.transactions += 1
         interval = self._intervals.next(transaction)
-        last_committed, sequence_number = self._stamps(transaction.items)
+        rows, tables, follows = self._items(transaction, interval)
+        last_committed, sequence_number = self._stamps(rows, follows)
         # Counted from 1 on: a commit parent of 0 is none, and its transaction runs alone.
-        header = transaction.header._replace(commit_parent=self.transactions - interval + 1)
+        header = transaction.header._replace(
+            commit_parent=self.transactions - interval + 1, items=(*rows, *tables)
+        )
         return Work(
             _gtid(name, transaction),
             last_committed,
             sequence_number,
             interval,
             header,
-            transaction.keys,
+            (*rows.values(), *tables.values()),
             transaction.row_count,
             transaction.duration_us,
+            follows,
         )
 
-    def _stamps(self, items: tuple[int, ...]) -> tuple[int, int]:
-        if not items:
-            return self._clock.stamp_alone()
-        newest = max(self._writers.get(item, 0) for item in items)
-        last_committed, sequence_number = self._clock.stamp(newest)
-        self._writers.update(dict.fromkeys(items, sequence_number))
+    def _items(
+        self, transaction: BinaryLogTransaction, interval: int
+    ) -> tuple[dict[int, str], dict[int, str], Sequence[int] | None]:
+        """Returns the items of rows and those of tables that stand for their rows, with their
+        texts, and the entries that it follows by such tables.
+        """
+        rows = dict(zip(transaction.items, transaction.keys, strict=True))
+        whole = set(transaction.tables or ()).intersection(transaction.keys)
+        if not whole:
+            return rows, {}, None
+        entry, tables, follows = len(self._sequence_numbers), dict[int, str](), set[int]()
+        for item in [item for item, key in rows.items() if key in whole]:
+            made = self._whole_tables.items(item, entry, interval)
+            tables.update(dict.fromkeys(made, f"{rows.pop(item)}{ALL_ROWS}"))
+            follows.update(self._whole_tables.followed(item, entry, interval))
+        return rows, tables, sorted(follows)
+
+    def _stamps(self, rows: Iterable[int], follows: Sequence[int] | None) -> tuple[int, int]:
+        writers = [self._writers.get(row, 0) for row in rows]
+        writers += [self._sequence_numbers[entry] for entry in follows or ()]
+        if follows is None and not writers:
+            last_committed, sequence_number = self._clock.stamp_alone()
+        else:
+            last_committed, sequence_number = self._clock.stamp(max(writers, default=0))
+        self._writers.update(dict.fromkeys(rows, sequence_number))
+        self._sequence_numbers.append(sequence_number)
         return last_committed, sequence_number
 
 

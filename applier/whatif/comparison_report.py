@@ -13,14 +13,12 @@ from typing import NamedTuple, TypeVar
 from ...certifier.pages import page as pages
 from ..schemes import Cause
 from .dependencies import NO_ITEM
-from .scheme_comparison import Bounds, Line, bound_of
+from .scheme_comparison import Bounds, Line, Sample, speedup
 from .simulation import Run
 from .workload import Stamps, Workload, interval_mean
 
 JsonObject = dict[str, object]
 Reason = TypeVar("Reason", Cause, Cause | None)
-UNSEEN = "unseen"
-"""The cause of idle time that no window shows."""
 HOT_MAX = 20
 """Most rows, and most tables, that are listed."""
 PATH_ENDS = 5
@@ -39,29 +37,33 @@ class Compared(NamedTuple):
 def document(
     source: Mapping[str, object],
     workload: Workload,
-    limits: Bounds,
+    sample: Sample,
     compared: Sequence[Compared],
     workers: Sequence[int],
-    windows: Sequence[range] = (),
 ) -> JsonObject:
-    """Returns the whole report. `source`: the origin of the stream, as its reader describes it.
-    `windows`: the entries from which causes were taken, none if it was all of them.
+    """Returns the whole report. `source`: the origin of the stream, as its reader describes it; if
+    it has `tables_without_keys`, bounds are of tables where rows are not known.
+    `sample`: what was scheduled of it; bounds of runs are those of the sample, too.
     """
+    limits = sample.whole
     return {
         "source": dict(source),
         "workload": _workload(workload, limits),
-        "critical_path": _critical_path(workload, limits),
+        "critical_path": {
+            **_critical_path(workload, limits),
+            "is_known": not source.get("tables_without_keys"),
+        },
         "hot_items": _hot_items(workload, limits),
         "hot_tables": _hot_tables(workload, limits),
         "stamps": {
             stamps.value: {"interval_mean": _ratio(interval_mean(workload.stamps(stamps)))}
             for stamps in Stamps
         },
-        "windows": _windows(workload, windows),
+        "windows": _windows(workload, sample, compared),
         "workers": list(workers),
-        "bounds": [_bound(limits, number) for number in workers],
-        "causes": {**{_key(cause): cause.value for cause in Cause}, UNSEEN: "in no window"},
-        "schemes": [_compared(one, workload, limits) for one in compared],
+        "bounds": [_bound(sample, number) for number in workers],
+        "causes": {_key(cause): cause.value for cause in Cause},
+        "schemes": [_compared(one, sample) for one in compared],
     }
 
 
@@ -77,20 +79,26 @@ def _workload(workload: Workload, limits: Bounds) -> JsonObject:
         "transactions": workload.transactions,
         "without_write_set": workload.without_write_set,
         "durations": _durations(workload),
-        "costs": asdict(workload.costs),
+        "costs": {**asdict(workload.costs), "spread_percent": workload.spread_percent},
         "serial_us": limits.serial_us,
     }
 
 
-def _windows(workload: Workload, windows: Sequence[range]) -> JsonObject | None:
-    if not windows:
+def _windows(workload: Workload, sample: Sample, compared: Sequence[Compared]) -> JsonObject | None:
+    """Returns the share of the stream that was scheduled, and how far its windows differ; None if
+    it was all of it.
+    """
+    if sample.entries == len(workload):
         return None
-    entries = sum(map(len, windows))
+    spreads = [(sample.spread(run), one.line, run) for one in compared for run in one.runs]
+    spread, line, run = max(spreads, key=lambda each: each[0])
     return {
-        "count": len(windows),
-        "entries": entries,
-        "share": _ratio(entries / len(workload)),
-        "first": [window.start + 1 for window in windows],
+        "count": len(sample.windows),
+        "entries": sample.entries,
+        "share": _ratio(sample.entries / len(workload)),
+        "first": [start + 1 for start in sample.starts],
+        "spread": _ratio(spread),
+        "spread_of": f"{line.label}, {run.workers} workers",
     }
 
 
@@ -108,7 +116,7 @@ def _critical_path(workload: Workload, limits: Bounds) -> JsonObject:
         "transactions": len(path),
         "first": names[:PATH_ENDS],
         "last": names[-PATH_ENDS:],
-        "speedup_max": _ratio(_speedup(limits.serial_us, limits.path.length_us)),
+        "speedup_max": _ratio(speedup(limits.serial_us, limits.path.length_us)),
     }
 
 
@@ -170,16 +178,16 @@ def _hot_tables(workload: Workload, limits: Bounds) -> list[JsonObject]:
     ]
 
 
-def _bound(limits: Bounds, workers: int) -> JsonObject:
-    least_us = limits.least_us(workers)
+def _bound(sample: Sample, workers: int) -> JsonObject:
+    least_us = sample.least_us(workers)
     return {
         "workers": workers,
         "makespan_us": least_us,
-        "speedup": _ratio(_speedup(limits.serial_us, least_us)),
+        "speedup": _ratio(speedup(sample.serial_us, least_us)),
     }
 
 
-def _compared(compared: Compared, workload: Workload, limits: Bounds) -> JsonObject:
+def _compared(compared: Compared, sample: Sample) -> JsonObject:
     line, runs = compared
     scheme = line.make()
     return {
@@ -190,26 +198,27 @@ def _compared(compared: Compared, workload: Workload, limits: Bounds) -> JsonObj
         "stamps": line.stamps.value if line.scheme == "logical-clock" else None,
         "consistency": scheme.consistency.value,
         "ordering": scheme.ordering.value,
-        "runs": [_run(run, workload, limits) for run in runs],
+        "runs": [_run(run, sample) for run in runs],
     }
 
 
-def _run(run: Run, workload: Workload, limits: Bounds) -> JsonObject:
-    bound_us = bound_of(run, limits, workload)
+def _run(run: Run, sample: Sample) -> JsonObject:
+    bound_us = sample.bound_us(run)
     makespan_us = run.makespan_us
     worker_us = run.workers * makespan_us
     return {
         "workers": run.workers,
         "makespan_us": makespan_us,
-        "speedup": _ratio(_speedup(limits.serial_us, makespan_us)),
+        "speedup": _ratio(speedup(sample.serial_us, makespan_us)),
+        "spread": _ratio(sample.spread(run)),
         "bound_us": bound_us,
-        "bound_share": _ratio(_speedup(bound_us, makespan_us)),
+        "bound_share": _ratio(speedup(bound_us, makespan_us)),
         "worker_use": _ratio(_share(run.executing_us + run.committing_us, worker_us)),
         "worker_time_us": {
             "executing": run.executing_us,
             "waiting_to_commit": run.waiting_us,
             "committing": run.committing_us,
-            "idle": _idle(run),
+            "idle": {_key(cause): idle_us for cause, idle_us in _sorted(run.idle_us)},
         },
         "width_mean": _ratio(_share(run.executing_us, makespan_us)),
         "width_max": run.width_max,
@@ -219,7 +228,7 @@ def _run(run: Run, workload: Workload, limits: Bounds) -> JsonObject:
         },
         "jobs": run.jobs,
         "commit_groups": run.commit_groups,
-        "commit_group_mean": _ratio(_share(len(workload), run.commit_groups)),
+        "commit_group_mean": _ratio(_share(sample.entries, run.commit_groups)),
         "held": {
             _key(cause): {"transactions": run.holds.get(cause, 0), "us": held_us}
             for cause, held_us in _sorted(run.held_us)
@@ -227,11 +236,6 @@ def _run(run: Run, workload: Workload, limits: Bounds) -> JsonObject:
         "fallbacks": {_key(cause): count for cause, count in _sorted(run.fallbacks)},
         "overtakers": run.overtakers,
     }
-
-
-def _idle(run: Run) -> dict[str, int]:
-    idle_us = {_key(cause): us for cause, us in _sorted(run.idle_us)}
-    return idle_us | {UNSEEN: run.unseen_us} if run.unseen_us else idle_us
 
 
 def _widths(run: Run) -> list[float]:
@@ -250,11 +254,6 @@ def _sorted(counts: Mapping[Reason, int]) -> list[tuple[Reason, int]]:
 
 def _key(cause: Cause | None) -> str:
     return cause.name.lower() if cause else "nothing_left"
-
-
-def _speedup(before_us: int, after_us: int) -> float:
-    """Returns the speed-up; 1 if there is no work."""
-    return before_us / after_us if after_us else 1
 
 
 def _share(part: int, whole: int) -> float:

@@ -31,21 +31,29 @@ class Dependencies:
         self._database_members: dict[str, array[int]] = {}
 
     def add(
-        self, items: Sequence[int], databases: Sequence[str] | None, *, alone: bool
+        self,
+        items: Sequence[int],
+        databases: Sequence[str] | None,
+        *,
+        alone: bool,
+        follows: Sequence[int] | None = None,
     ) -> list[int]:
         """Adds the next transaction; returns those of its items that have an earlier writer.
 
-        `databases`: None if they are not known; used only if there are no items.
+        `databases`: None if they are not known; used only if there are no items. `follows`: more
+        that it follows, if it also wrote rows that have no items.
         """
-        number = len(self)
-        rewritten = []
+        number, rewritten = len(self), []
+        is_known = bool(items) or follows is not None
+        for earlier in follows or ():
+            self._edge(earlier, NO_ITEM)
         for item in items:
             writer = self._writers.get(item)
             if writer is not None and writer != number:
                 rewritten.append(item)
                 self._edge(writer, item)
             self._writers[item] = number
-        if alone or (databases is None and not items):
+        if alone or (databases is None and not is_known):
             # Those before the last fence are followed through that.
             for earlier in range(max(self._fence, 0), number):
                 self._edge(earlier, NO_ITEM)
@@ -56,7 +64,7 @@ class Dependencies:
             if self._fence >= 0:
                 self._edge(self._fence, NO_ITEM)
             for database in databases or ():
-                self._in_database(number, database, fences=not items)
+                self._in_database(number, database, fences=not is_known)
         self.offsets.append(len(self.followed))
         return rewritten
 
@@ -145,22 +153,20 @@ def critical_path(dependencies: Dependencies, lengths_us: Sequence[int]) -> Crit
 
 
 def count_overtakers(
-    offsets: Sequence[int],
-    followed: Sequence[int],
+    dependencies: Dependencies,
     started_us: Sequence[int],
     visible_us: Sequence[int],
     jobs: Sequence[int],
 ) -> int:
-    """Counts the transactions that started before one that they follow was visible. `offsets` and
-    `followed` are those of `Dependencies`; `jobs` has the job of each transaction: those of one job
-    are executed one after the other and do not count. numba compiles it for long streams.
+    """Counts the transactions that started before one that they follow was visible. `jobs` has the
+    job of each transaction: those of one job are executed one after the other and do not count.
 
     Cost: O(edges).
     """
-    count = 0
-    for number in range(len(started_us)):
+    count, followed = 0, dependencies.followed
+    for number, edges in dependencies.edges():
         start, job = started_us[number], jobs[number]
-        for edge in range(offsets[number], offsets[number + 1]):
+        for edge in edges:
             earlier = followed[edge]
             if visible_us[earlier] > start and jobs[earlier] != job:
                 count += 1

@@ -1,5 +1,6 @@
 const schemes = data.schemes.map((scheme, i) => ({...scheme, look: lookOf(i)}));
 const most = data.workers.at(-1);
+const known = data.critical_path.is_known;
 let workers = most;
 const runOf = (scheme, number = workers) => scheme.runs.find(run => run.workers === number);
 const ranked = number => schemes.toSorted((a, b) => runOf(b, number).speedup - runOf(a, number).speedup);
@@ -9,10 +10,10 @@ const times = x => `${fixed(x, x < 100 ? 2 : 0)}${SPACE}×`;
 
 function lead() {
   const {workload: {costs, durations, ...workload}, source, critical_path: path, stamps} = data;
-  const {windows} = data, taken = windows ? [`Causes are taken from ${windows.count} windows of the stream, ${count(windows.entries)} of its entries `
-    + `(${percent(windows.share)}), scheduled by the applier's own coordinator; all other figures are of all of it, by loops that gave the same in each window`] : [];
+  const {windows} = data, taken = windows ? [`Scheduled were ${windows.count} windows of the stream, ${count(windows.entries)} of its entries `
+    + `(${percent(windows.share)}), and times of runs are theirs; a window's speed-up differs from theirs together by ${percent(windows.spread)} at most (${windows.spread_of})`] : [];
   const left = sum([source.conflicts, source.too_old, source.refused]);
-  const modelled = `a transaction takes ${costs.execute_us} µs and ${costs.row_us} µs a row`;
+  const modelled = `a transaction takes ${costs.execute_us} µs and ${costs.row_us} µs a row, in the mean, with a standard deviation of ${costs.spread_percent}${SPACE}%`;
   const model = {source: "durations are the stream's own", mixed: `where the stream does not say it, ${modelled}`, model: modelled}[durations];
   const best = winner(most);
   main.append(element("h1", {}, "What if"), element("p", {}, `${(source.files ?? []).join(", ")}: scheduled under every scheme on a virtual clock; `
@@ -20,7 +21,7 @@ function lead() {
     [count(workload.transactions), "transactions", `${count(left)} others were not certified`],
     [time(workload.serial_us), "of work", "one after the other"],
     [time(path.length_us), "critical path", `${count(path.transactions)} transactions in a chain`],
-    [times(path.speedup_max), "at most", "whatever the scheme and the workers"],
+    known ? [times(path.speedup_max), "at most", "whatever the scheme and the workers"] : ["not known", "at most", "the log does not name all rows"],
     ...(best ? [[times(runOf(best, most).speedup), best.label, `the fastest that keeps the order, ${many(most, "worker")}`]] : []),
   ]), element("ul", {class: "notes"}, [...(source.notes ?? []), ...taken, ...Object.entries(stamps).map(([name, each]) =>
     `Average modified interval length of the stamps by ${name}: ${fixed(each.interval_mean, 1)}`)].map(note => element("li", {}, note))));
@@ -28,15 +29,15 @@ function lead() {
 
 function curves() {
   const box = section("speedups", "Speed-up by workers", `How many times as fast as one worker that commits each transaction alone; both axes are logarithmic. `
-    + `The dashed bound is work divided by workers, or the critical path: only who merges transactions and so saves commits, divides them, `
-    + `or lets one overtake another that it follows can pass it.`);
-  const series = [{name: "bound", look: BOUND, values: data.bounds.map(each => each.speedup), note: times(data.bounds.at(-1).speedup)},
+    + (known ? `The dashed bound is work divided by workers, or the critical path: only who merges transactions and so saves commits, divides them, `
+    + `or lets one overtake another that it follows can pass it.` : ""));
+  const series = [...(known ? [{name: "bound", look: BOUND, values: data.bounds.map(each => each.speedup), note: times(data.bounds.at(-1).speedup)}] : []),
     ...ranked(most).map(scheme => ({name: scheme.label, look: scheme.look, values: scheme.runs.map(run => run.speedup), note: times(runOf(scheme, most).speedup)}))];
   const path = data.critical_path.speedup_max, seen = series.flatMap(each => each.values), [low, high] = [smallest(seen), largest(seen)];
-  if (path <= 2 * high) series.push({name: "critical path", look: {color: "var(--ink)", dash: "1 4"}, values: data.workers.map(() => path), note: times(path)});
+  if (known && path <= 2 * high) series.push({name: "critical path", look: {color: "var(--ink)", dash: "1 4"}, values: data.workers.map(() => path), note: times(path)});
   new Chart(box, {id: "curves", label: "Speed-up by workers, for each scheme", height: 460, series,
     x: {kind: "log", base: 2, at: data.workers, name: "workers", format: count},
-    y: {kind: "log", base: 2, from: low * .85, to: Math.max(high, path <= 2 * high ? path : 0) * 1.15, name: "speed-up", format: x => `${trimmed(x)}${SPACE}×`}});
+    y: {kind: "log", base: 2, from: low * .85, to: Math.max(high, known && path <= 2 * high ? path : 0) * 1.15, name: "speed-up", format: x => `${trimmed(x)}${SPACE}×`}});
 }
 
 function picker() {
@@ -60,7 +61,8 @@ function results() {
         element("td", {}, sample(scheme), scheme.label, scheme === best ? element("span", {class: "pill fine"}, "winner") : null,
           element("small", {}, `${time(run.makespan_us)}, workers used ${percent(run.worker_use)}, width ${width}, group commits of `
             + `${fixed(run.commit_group_mean, 1)}, ${run.overtakers === null ? "in parts" : many(run.overtakers, "overtaker")}, ${scheme.consistency}`)),
-        element("td", {}, element("b", {}, times(run.speedup))), barred(percent(run.bound_share), run.bound_share, scheme.look.color),
+        element("td", {}, element("b", {}, times(run.speedup)), data.windows ? element("span", {class: "spread"}, ` ± ${percent(run.spread)}`) : null),
+        known ? barred(percent(run.bound_share), run.bound_share, scheme.look.color) : null,
         time(run.makespan_us), percent(run.worker_use), width, run.commit_groups, fixed(run.commit_group_mean, 1), overtakers, scheme.consistency]};
     })));
   };
@@ -69,8 +71,7 @@ function results() {
 const NAMES = {executing: "executing", committing: "committing", waiting: "waiting for its turn to commit"};
 const COLORS = {executing: "var(--series-1)", committing: "var(--series-3)", waiting: "var(--waiting)", nothing_left: "var(--nothing)"};
 function stack() {
-  const box = section("held", "What held it back", "All of the workers' time, and the share in which they worked. Idle time bears the reason why the next transaction was not handed over"
-    + (data.windows ? `, as in the windows, ${percent(data.windows.share)} of the stream; what was held is counted in them alone.` : "."));
+  const box = section("held", "What held it back", "All of the workers' time, and the share in which they worked. Idle time bears the reason why the next transaction was not handed over.");
   const idle = [...new Set(schemes.flatMap(scheme => scheme.runs.flatMap(run => Object.keys(run.worker_time_us.idle))))].filter(key => key !== "nothing_left").sort();
   const nameOf = key => NAMES[key] ?? `idle: ${key === "nothing_left" ? "nothing was left to start" : data.causes[key]}`;
   const colorOf = key => COLORS[key] ?? (idle.indexOf(key) < 8 ? `var(--cause-${idle.indexOf(key)})` : "var(--faint)");

@@ -1,8 +1,9 @@
 """A comparison: every scheme over the same workload, with each number of workers.
 
-A line of the comparison is a scheme, its settings and the stamps it reads. Every run is a pure
-function of the workload, the line and the number of workers, so it does not matter where it is
-computed. The bound of a run is computed from the jobs that it ran: no run beats its bound.
+A line of the comparison is a scheme, its settings and the stamps it reads. Of a long workload the
+lines run windows, from its begin to its end. Every run is a pure function of the windows, the line
+and the number of workers, so it does not matter where it is computed. The bound of a run is
+computed from the jobs that it ran: no run beats its bound.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,14 @@ from ...certifier.errors import InvalidSetting
 from ..schemes import Scheme
 from ..schemes.catalogue import SCHEMES, scheme
 from .dependencies import CriticalPath, critical_path
-from .simulation import Run, simulate
+from .simulation import Run, WindowRun, simulate
 from .workload import Stamps, Workload
 
 WORKERS_MAX = 1_024
+WINDOW_ENTRIES = 4_096
+"""So long that it hardly counts that the workers of a window begin and end together."""
+WINDOWS = 6
+"""A stream that is no longer than all windows is scheduled whole."""
 
 
 class Line(NamedTuple):
@@ -130,27 +135,98 @@ def bounds(workload: Workload) -> Bounds:
     )
 
 
-def run_line(workload: Workload, line: Line, workers: int) -> Run:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The windows of a stream that are scheduled, and their bounds; one of them is all of it.
+
+    `starts`: the number of the entry at which each begins.
+    """
+
+    whole: Bounds
+    starts: Sequence[int]
+    windows: Sequence[Workload]
+    limits: Sequence[Bounds]
+
+    @property
+    def entries(self) -> int:
+        """Entries of all windows."""
+        return sum(map(len, self.windows))
+
+    @property
+    def serial_us(self) -> int:
+        """The time of one worker that commits each transaction of the windows alone."""
+        return sum(limits.serial_us for limits in self.limits)
+
+    def least_us(self, workers: int) -> int:
+        """Returns the bound of the windows, one after the other."""
+        return sum(limits.least_us(workers) for limits in self.limits)
+
+    def bound_us(self, run: Run) -> int:
+        """Returns the bound of a run."""
+        each = zip(run.windows, self.limits, self.windows, strict=True)
+        return sum(bound_of(part, run.workers, limits, window) for part, limits, window in each)
+
+    def spread(self, run: Run) -> float:
+        """Returns the largest distance of a window's speed-up from that of the run, in parts of
+        it.
+        """
+        mean = speedup(self.serial_us, run.makespan_us)
+        return max(
+            abs(speedup(limits.serial_us, part.makespan_us) / mean - 1)
+            for part, limits in zip(run.windows, self.limits, strict=True)
+        )
+
+
+def speedup(before_us: int, after_us: int) -> float:
+    """Returns the speed-up; 1 if there is no work."""
+    return before_us / after_us if after_us else 1
+
+
+def sample_of(workload: Workload, *, whole: bool = False) -> Sample:
+    """Returns the sample of a stream; `whole`: all of it, however long it is."""
+    limits = bounds(workload)
+    starts = [0] if whole else window_starts(len(workload))
+    if len(starts) == 1:
+        return Sample(whole=limits, starts=starts, windows=[workload], limits=[limits])
+    windows = [workload.window(start, start + WINDOW_ENTRIES) for start in starts]
+    return Sample(
+        whole=limits, starts=starts, windows=windows, limits=[bounds(each) for each in windows]
+    )
+
+
+def window_starts(entries: int) -> list[int]:
+    """Returns the first entry of each window of a stream, at equal distances from its begin to its
+    end; only 0 if the windows would have all of it.
+
+    >>> window_starts(24_576), window_starts(100_000)
+    ([0], [0, 19180, 38361, 57542, 76723, 95904])
+    """
+    if entries <= WINDOWS * WINDOW_ENTRIES:
+        return [0]
+    last = entries - WINDOW_ENTRIES
+    return [last * number // (WINDOWS - 1) for number in range(WINDOWS)]
+
+
+def run_line(windows: Sequence[Workload], line: Line, workers: int) -> Run:
     """Returns the run of a line with so many workers."""
-    return simulate(workload, line.stamps, line.make(), workers)
+    return simulate(windows, line.stamps, line.make, workers)
 
 
-def bound_of(run: Run, limits: Bounds, workload: Workload) -> int:
-    """Returns the shortest time of this run, in microseconds: the larger of its workers' time and
-    the longest chain of transactions that it kept in order.
+def bound_of(run: WindowRun, workers: int, limits: Bounds, window: Workload) -> int:
+    """Returns the shortest time of this run of a window, in microseconds: the larger of its
+    workers' time and the longest chain of transactions that it kept in order.
 
     A scheme that divides transactions keeps only the chains of single rows; one with a
     transaction that overtook one that it follows kept none; one that merges them commits a
     chain once.
     """
-    commit_us = workload.costs.commit_us
-    work_us = limits.execution_us + run.jobs * commit_us
+    work_us = limits.execution_us + run.jobs * window.costs.commit_us
     if run.overtakers is None:
         chain_us = limits.longest_row_us
     elif run.overtakers:
         chain_us = limits.longest_us
-    elif run.jobs < len(workload):
+    elif run.jobs < len(window):
         chain_us = limits.execution_path_us
     else:
         chain_us = limits.path.length_us
-    return max(-(-work_us // run.workers), chain_us)
+    return max(-(-work_us // workers), chain_us)

@@ -12,6 +12,7 @@ snapshot. A transaction without write set locks everything: its interval is 1.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from ...certifier.core import Certifier, CertifierOptions
 from ...certifier.errors import InvalidTrace
@@ -131,7 +132,8 @@ class TraceWork:
         # One without write set locks everything, so nothing before it runs beside this one.
         if self._alone:
             longest = min(longest, self._transactions - self._alone)
-        for back, (source, number) in enumerate(self._newest, 1):
-            if back >= longest or snapshot.contains_number(source, number):
-                return min(back, longest)
+        contains = snapshot.contains_number
+        for back, (source, number) in enumerate(islice(self._newest, longest), 1):
+            if contains(source, number):
+                return back
         return longest

@@ -19,6 +19,8 @@ from ..queue.relay_group import RelayEntry
 from ..queue.row_parts import Part, database_of, table_of
 from ..source.header import NO_HEADER, SourceHeader
 from .dependencies import NO_ITEM, Dependencies
+from .durations import SPREAD_PERCENT, drawn_us, spread_percent_of
+from .whole_tables import ALL_ROWS
 
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_header = partial(tuple.__new__, SourceHeader)
@@ -55,22 +57,26 @@ class Stamps(Enum):
 class Costs:
     """Times that work takes on the replica, in microseconds.
 
-    `execute_us` and `row_us`: of a transaction, and of each of its rows, if the stream does not
-    have its duration. `commit_us`: of a group commit, beside the execution. The defaults: a
-    round trip on a local network, an indexed row, a write that a solid-state disk acknowledges.
+    `execute_us` and `row_us`: the mean of a transaction, and of each of its rows, if the stream
+    does not have its duration, which is then drawn. `spread_percent`: the standard deviation of
+    drawn durations, in percent of their mean; None: that of the durations that the stream has, or
+    `SPREAD_PERCENT`. `commit_us`: of a group commit, beside the execution. The defaults: a round
+    trip on a local network, an indexed row, a write that a solid-state disk acknowledges.
     """
 
     execute_us: int = 100
     row_us: int = 20
     commit_us: int = 500
+    spread_percent: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 0:
-                raise InvalidSetting(name=name, value=getattr(self, name), expected="0 or more")
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InvalidSetting(name=name, value=value, expected="0 or more")
 
     def execution_us(self, rows: int) -> int:
-        """Returns the microseconds that a transaction of `rows` rows takes until it can commit."""
+        """Returns the mean time that a transaction of `rows` rows takes until it can commit."""
         return self.execute_us + rows * self.row_us
 
 
@@ -81,7 +87,8 @@ class Work(NamedTuple):
     `last_committed`, `sequence_number`: by write sets. `lock_interval`: of the source, the
     transactions from the newest that was committed when this one had its locks, up to this one
     (`sequence_number` - `last_committed` of WL#7165), 1 at least. `keys`: the texts of
-    `header.items`. `duration_us`: its execution, None if that is not known.
+    `header.items`. `duration_us`: its execution, None if that is not known. `follows`: the entries
+    that it follows by tables that stand for their rows, ascending; None if it writes none of these.
     """
 
     gtid: Gtid | None
@@ -92,21 +99,33 @@ class Work(NamedTuple):
     keys: Sequence[str] = ()
     rows: int = 0
     duration_us: int | None = None
+    follows: Sequence[int] | None = None
+
+    @property
+    def row_items(self) -> Sequence[int]:
+        """Items without those of tables that stand for their rows."""
+        if self.follows is None:
+            return self.header.items
+        items = zip(self.header.items, self.keys, strict=True)
+        return [item for item, key in items if not key.endswith(ALL_ROWS)]
 
 
 class Workload:
     """Keeps the columns of a stream, its dependencies, and the texts of rows written twice.
 
     The columns have a number for each entry; `gtid_sources` has 0 for one that has no GTID. The
-    items of entry i are `all_items[item_offsets[i]:item_offsets[i + 1]]`.
+    items of entry i are `all_items[item_offsets[i]:item_offsets[i + 1]]`. After the last entry
+    `draw` gives durations to those that have none.
     """
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
         self.dependencies = Dependencies()
         self.durations_us = array("Q")
-        self.timed = 0
-        """Transactions with a duration from the source."""
+        self.spread_percent = 0
+        """Standard deviation of durations that were drawn, in percent of their mean."""
+        self._timed_us = array("Q")
+        self._untimed = array("I")
         self.transactions = 0
         """Entries that have a GTID."""
         self.without_write_set = 0
@@ -137,7 +156,9 @@ class Workload:
         databases = header.databases
         if databases is None and tables:
             databases = tuple({database_of(self.table_names[table]) for table in tables})
-        rewritten = self.dependencies.add(header.items, databases, alone=gtid is None)
+        rewritten = self.dependencies.add(
+            work.row_items, databases, alone=gtid is None, follows=work.follows
+        )
         if rewritten:
             texts = dict(zip(header.items, work.keys, strict=True))
             self.texts.update((item, texts[item]) for item in rewritten)
@@ -156,14 +177,33 @@ class Workload:
         duration_us = work.duration_us
         if gtid is not None:
             self.transactions += 1
-            self.timed += duration_us is not None
             self.without_write_set += not header.items
             if duration_us is None:
+                self._untimed.append(len(self))
                 duration_us = self.costs.execution_us(work.rows)
+            else:
+                self._timed_us.append(duration_us)
         self.durations_us.append(duration_us or 0)
 
     def __len__(self) -> int:
         return len(self.durations_us)
+
+    @property
+    def timed(self) -> int:
+        """Transactions with a duration from the source."""
+        return len(self._timed_us)
+
+    def draw(self) -> None:
+        """Draws the durations that the stream does not say, around what their rows cost."""
+        spread_percent = self.costs.spread_percent
+        if spread_percent is None:
+            # Where few are known, that may be because they took long: binary logs have seconds.
+            are_many = self.timed * 2 >= self.transactions
+            spread_percent = spread_percent_of(self._timed_us) if are_many else SPREAD_PERCENT
+        for number in self._untimed:
+            mean_us = self.durations_us[number]
+            self.durations_us[number] = drawn_us(mean_us, number, spread_percent)
+        self.spread_percent = spread_percent
 
     def window(self, start: int, stop: int) -> "Workload":
         """Returns the entries from `start` to `stop` as a stream of its own; what they follow
@@ -321,10 +361,11 @@ class Workload:
 
 
 def load(works: Iterable[Work], costs: Costs) -> Workload:
-    """Returns the workload of a stream."""
+    """Returns the workload of a stream, with all durations."""
     workload = Workload(costs)
     for work in works:
         workload.add(work)
+    workload.draw()
     return workload
 
 

@@ -39,9 +39,16 @@ def whatif(
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8,16",
     scheme: Annotated[list[str] | None, typer.Option(help="Only this scheme. Repeatable.")] = None,
     execute_us: Annotated[
-        int, typer.Option(min=0, help="A transaction's time, where the stream does not say.")
+        int, typer.Option(min=0, help="A transaction's mean, where the stream does not say.")
     ] = 100,
     row_us: Annotated[int, typer.Option(min=0, help="And that of each of its rows.")] = 20,
+    spread_percent: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Their standard deviation, in percent; default: that of the stream's own, or 50.",
+        ),
+    ] = None,
     commit_us: Annotated[int, typer.Option(min=0, help="A group commit's time.")] = 500,
     commit_group_transactions: Annotated[
         int, typer.Option(min=1, help="Size of group commits, where the stream does not say.")
@@ -49,8 +56,11 @@ def whatif(
     group_uuid: Annotated[UUID, typer.Option(help="Source of assigned GTIDs.")] = GROUP_UUID,
     gtid_assignment_block_size: BlockSize = 1,
     gc_window: Window = GcWindow.CLOSE,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Schedule all of a long stream, not windows of it.")
+    ] = False,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="At the same time, for long streams; all by default.")
+        int | None, typer.Option(min=1, help="At the same time; one a processor by default.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Also write a page with the curves.")] = None,
     as_json: Json = False,
@@ -63,9 +73,15 @@ def whatif(
     options = WhatIfOptions(
         lines=chosen_lines(scheme or ()),
         workers=parse_workers(workers),
-        costs=Costs(execute_us=execute_us, row_us=row_us, commit_us=commit_us),
+        costs=Costs(
+            execute_us=execute_us,
+            row_us=row_us,
+            commit_us=commit_us,
+            spread_percent=spread_percent,
+        ),
         commit_group_transactions=commit_group_transactions,
         processes=processes or os.cpu_count() or 1,
+        whole=whole,
     )
     if trace is None and not binlog:
         raise MissingOption(name="TRACE", ways="behind the verb, or --binlog FILE")

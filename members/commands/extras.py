@@ -30,7 +30,6 @@ MODULES = {
     ),
     "certification-log": ("pyarrow",),
     "postgresql": ("prometheus_client", "psutil", "psycopg", "pydantic", "uvloop", "xxhash"),
-    "whatif": ("numba",),
     "audit": ("pandas", "polars", "pyarrow", "pyspark"),
 }
 """The modules that each extra brings."""

@@ -1,25 +1,20 @@
 """`groupcert whatif`: schedules a stream under every scheme and compares them.
 
 The rule it keeps: nothing is scheduled here; `applier.whatif` does that. A stream is read once,
-whatever is computed from it. A short one is scheduled by the coordinator, run by run. Of a long one
-each run has two halves: the loops schedule all of it, the coordinator its windows, and both are
-compared on each window. Compiled loops stay in this process, which has the stream; other processes
-get the windows alone.
+whatever is computed from it. Runs are shared between processes, which get what is scheduled, all of
+a short stream and windows of a long one, when they start.
 """
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, as_completed
-from contextlib import ExitStack, closing, suppress
+from concurrent.futures import as_completed
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from rich.console import Console
 from rich.table import Table
@@ -28,10 +23,7 @@ from rich.text import Text
 from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
 from ...applier.whatif.comparison_report import Compared, JsonObject, document, page
-from ...applier.whatif.loops.compiler import PLAIN, Loops, compiled, digest
-from ...applier.whatif.loops.schedule import Schedule, Scheduler
-from ...applier.whatif.loops.windows import check_window, combined, windows_of
-from ...applier.whatif.scheme_comparison import Line, bounds, run_line
+from ...applier.whatif.scheme_comparison import Line, run_line, sample_of
 from ...applier.whatif.simulation import Run
 from ...applier.whatif.trace_work import TraceWork
 from ...applier.whatif.workload import Costs, Workload, load
@@ -43,141 +35,56 @@ from .replay import opened, read_lines
 
 HOT_SHOWN = 10
 SCHEME_COLUMNS = 15
+UNKNOWN = "not known"
 PROGRESS_LINES = 1_000
 Task = tuple[Line, int]
-Result = Schedule | list[Run]
 
-SHARED_ENTRIES_MIN = 500_000
+SHARED_ENTRIES_MIN = 200_000
 """Entries over all runs above which more processes are worth it."""
 
 
-def runs_of(workload: Workload, tasks: Sequence[Task], processes: int) -> dict[Task, Run]:
-    """Returns the run of each line and number of workers, computed by so many processes.
-
-    Raises:
-        SchedulesDiffer: The loops are wrong.
-    """
-    windows = windows_of(len(workload))
-    if not windows:
-        if len(workload) * len(tasks) < SHARED_ENTRIES_MIN:
-            processes = 1
-        with progress("scheduling", len(tasks), "{:.0f} runs".format) as state:
-            whole = [workload]
-            done = dict(state.counted(_coordinated(whole, tasks, processes)))
-        return {task: runs[0] for task, runs in done.items()}
-    loops = _loops()
-    parts = [workload.window(window.start, window.stop) for window in windows]
-    checkers = [Scheduler(part, loops) for part in parts]
-    schedules: dict[Task, Schedule] = {}
-    windowed: dict[Task, list[Run]] = {}
-    with progress("scheduling", 2 * len(tasks), "{:.0f} halves of runs".format) as state:
-        for task, result in state.counted(_halves(workload, parts, tasks, processes, loops)):
-            line, workers = task
-            if isinstance(result, Schedule):
-                schedules[task] = result
-                continue
-            for window, checker, run in zip(windows, checkers, result, strict=True):
-                check_window(line, window, run, checker.schedule(line, workers))
-            windowed[task] = result
-    return {task: combined(schedules[task], task[1], windowed[task]) for task in tasks}
+def runs_of(windows: Sequence[Workload], tasks: Sequence[Task], processes: int) -> dict[Task, Run]:
+    """Returns the run of each line and number of workers, computed by so many processes."""
+    if sum(map(len, windows)) * len(tasks) < SHARED_ENTRIES_MIN:
+        processes = 1
+    with progress("scheduling", len(tasks), "{:.0f} runs".format) as state:
+        return dict(state.counted(_done(windows, tasks, min(processes, len(tasks)))))
 
 
-def has_compiler() -> bool:
-    """Returns whether numba is installed, which comes with the extra `whatif`."""
-    return find_spec("numba") is not None
-
-
-def _loops() -> Loops:
-    """Returns the loops compiled, if numba is installed; they are kept in the user's cache folder,
-    where that can be written.
-    """
-    if not has_compiler():
-        return PLAIN
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    versions = f"{version('numba')}-{sys.implementation.cache_tag}-{digest()}"
-    folder = Path(base) / "groupcert" / "loops" / versions
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return compiled(folder if os.access(folder, os.W_OK) else None)
-
-
-def _coordinated(
-    streams: Sequence[Workload], tasks: Sequence[Task], processes: int
-) -> Iterator[tuple[Task, list[Run]]]:
-    """Yields each task with the coordinator's runs of all streams, as they are done."""
-    processes = min(processes, len(tasks))
+def _done(
+    windows: Sequence[Workload], tasks: Sequence[Task], processes: int
+) -> Iterator[tuple[Task, Run]]:
+    """Yields each task with its run, as they are done."""
     if processes == 1:
-        for line, workers in tasks:
-            yield (line, workers), [run_line(stream, line, workers) for stream in streams]
+        yield from ((task, run_line(windows, *task)) for task in tasks)
         return
-    with WorkerProcesses(processes, partial(_Process.begin, streams, None)) as pool:
+    with WorkerProcesses(processes, partial(_Process.begin, windows)) as pool:
         futures = {pool.submit(_Process.run, *task): task for task in tasks}
         for future in as_completed(futures):
             yield futures[future], future.result()
 
 
-def _halves(
-    workload: Workload,
-    parts: Sequence[Workload],
-    tasks: Sequence[Task],
-    processes: int,
-    loops: Loops,
-) -> Iterator[tuple[Task, Result]]:
-    """Yields the schedule of the stream and the runs of its windows, for each task."""
-    if processes == 1:
-        yield from _scheduled(workload, tasks, loops)
-        yield from _coordinated(parts, tasks, 1)
-        return
-    stream = None if loops.is_compiled else workload
-    with WorkerProcesses(processes, partial(_Process.begin, parts, stream)) as pool:
-        futures: dict[Future[Any], Task] = {}
-        for task in tasks:
-            futures[pool.submit(_Process.run, *task)] = task
-        if loops.is_compiled:
-            yield from _scheduled(workload, tasks, loops)
-        else:
-            for task in tasks:
-                futures[pool.submit(_Process.schedule, *task)] = task
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-
-
-def _scheduled(
-    workload: Workload, tasks: Sequence[Task], loops: Loops
-) -> Iterator[tuple[Task, Schedule]]:
-    scheduler = Scheduler(workload, loops)
-    for line, workers in tasks:
-        yield (line, workers), scheduler.schedule(line, workers)
-
-
 class _Process:
     """State that one of several processes keeps between its runs."""
 
-    streams: Sequence[Workload]
-    scheduler: Scheduler | None
+    windows: Sequence[Workload]
 
     @classmethod
-    def begin(cls, streams: Sequence[Workload], whole: Workload | None) -> None:
-        """Takes the streams once; `whole`: the one that the loops schedule here."""
-        cls.streams = streams
-        cls.scheduler = None if whole is None else Scheduler(whole, PLAIN)
+    def begin(cls, windows: Sequence[Workload]) -> None:
+        """Takes what is scheduled, once."""
+        cls.windows = windows
 
     @classmethod
-    def run(cls, line: Line, workers: int) -> list[Run]:
-        """Computes the coordinator's run of each stream."""
-        return [run_line(stream, line, workers) for stream in cls.streams]
-
-    @classmethod
-    def schedule(cls, line: Line, workers: int) -> Schedule:
-        """Computes a schedule of the whole stream."""
-        assert cls.scheduler, "it was given no whole stream"
-        return cls.scheduler.schedule(line, workers)
+    def run(cls, line: Line, workers: int) -> Run:
+        """Computes a run."""
+        return run_line(cls.windows, line, workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfOptions:
     """The runs to compare. `commit_group_transactions`: the size of group commits for a stream that
-    does not give it; 1 for none. `processes`: at the same time, for long streams.
+    does not give it; 1 for none. `processes`: at the same time, for long streams. `whole`: all of a
+    stream is scheduled, however long it is.
     """
 
     lines: Sequence[Line]
@@ -185,6 +92,7 @@ class WhatIfOptions:
     costs: Costs
     commit_group_transactions: int
     processes: int
+    whole: bool = False
 
 
 def whatif_trace(
@@ -248,9 +156,21 @@ def whatif_binary_log(
     if not reader.transactions:
         raise without_transactions(paths[-1], "schedule")
     notes = [note for log in logs for note in log.notes]
+    unnamed = sorted({table for log in logs for table in log.tables_without_keys})
+    if unnamed:
+        notes.append(
+            f"no bound is known, and schemes that compare rows are drawn too slow: {len(unnamed)} "
+            f"tables stand for their rows; set binlog_row_metadata=FULL at the server that "
+            f"writes the log, and give each table a primary key"
+        )
     if not workload.has_commit_ids:
         notes.append(_group(workload, options.commit_group_transactions))
-    told: JsonObject = {"kind": "binlog", "files": list(map(str, paths)), "notes": notes}
+    told: JsonObject = {
+        "kind": "binlog",
+        "files": list(map(str, paths)),
+        "tables_without_keys": unnamed,
+        "notes": notes,
+    }
     _tell(told, workload, options, as_json=as_json, html=html)
 
 
@@ -274,9 +194,14 @@ def _tell(
     html: Path | None,
 ) -> None:
     """Compares, and prints or writes the report."""
-    compared = _compare(workload, options)
-    windows = windows_of(len(workload))
-    report = document(source, workload, bounds(workload), compared, options.workers, windows)
+    sample = sample_of(workload, whole=options.whole)
+    tasks = [(line, workers) for line in options.lines for workers in options.workers]
+    done = runs_of(sample.windows, tasks, options.processes)
+    compared = [
+        Compared(line, [done[line, workers] for workers in options.workers])
+        for line in options.lines
+    ]
+    report = document(source, workload, sample, compared, options.workers)
     if html is not None:
         html.write_text(page(report), encoding="utf-8")
     if as_json:
@@ -289,27 +214,15 @@ def _tell(
             console.print(f"Note: {note}", markup=False, highlight=False)
 
 
-def _compare(workload: Workload, options: WhatIfOptions) -> list[Compared]:
-    """Computes all runs."""
-    tasks = [(line, workers) for line in options.lines for workers in options.workers]
-    done = runs_of(workload, tasks, options.processes)
-    return [
-        Compared(line, [done[line, workers] for workers in options.workers])
-        for line in options.lines
-    ]
-
-
 def _windows_note(report: JsonObject) -> list[str]:
-    """Returns the figures that were taken from windows, if any were."""
+    """Returns the note that says how much of a long stream was scheduled; none if all was."""
     windows = cast(JsonObject | None, report["windows"])
     if windows is None:
         return []
-    lacking = "numba, which makes long streams some ten times as fast, is not installed: "
-    lacking += "pip install 'groupcert[whatif]'"
     return [
-        *([] if has_compiler() else [lacking]),
-        f"what idle workers waited for is taken from {windows['count']} windows of the stream, "
-        f"{windows['entries']:,} of its entries ({windows['share']:.1%}); all else is of all of it",
+        f"scheduled were {windows['count']} windows of the stream, {windows['entries']:,} of its "
+        f"entries ({windows['share']:.1%}); a window's speed-up differs from theirs together by "
+        f"{windows['spread']:.1%} at most ({windows['spread_of']}); --whole takes all of it"
     ]
 
 
@@ -331,7 +244,8 @@ def _stream_table(report: JsonObject) -> Table:
     table.add_row("work, one after the other", _seconds(workload["serial_us"]))
     table.add_row("critical path", _seconds(path["length_us"]))
     table.add_row("  transactions on it", f"{path['transactions']:,}")
-    table.add_row("  so no schedule is faster by more than", f"{path['speedup_max']:,.1f}")
+    fastest = f"{path['speedup_max']:,.1f}" if path["is_known"] else UNKNOWN
+    table.add_row("  so no schedule is faster by more than", fastest)
     for name, known in cast(dict[str, JsonObject], stamps).items():
         table.add_row(f"modified interval of the {name}, mean", f"{known['interval_mean']:,.1f}")
     return table
@@ -346,15 +260,17 @@ def _scheme_table(report: JsonObject) -> Table:
     for name in (*(f"{number:,}" for number in workers), "share"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("lost to")
+    is_known = cast(JsonObject, report["critical_path"])["is_known"]
     bounds_of = [f"{one['speedup']:.2f}" for one in cast(list[JsonObject], report["bounds"])]
-    table.add_row("bound", *bounds_of, end_section=True)
+    bound = ["bound", *bounds_of] if is_known else [f"bound: {UNKNOWN}"]
+    table.add_row(*bound, end_section=True)
     for scheme in cast(list[JsonObject], report["schemes"]):
         runs = cast(list[JsonObject], scheme["runs"])
         last = runs[-1]
         table.add_row(
             str(scheme["label"]),
             *(f"{run['speedup']:.2f}" for run in runs),
-            f"{last['bound_share']:.0%}",
+            f"{last['bound_share']:.0%}" if is_known else "",
             _lost_to(last),
         )
     return table

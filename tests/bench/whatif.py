@@ -15,8 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 from groupcert.applier.whatif.comparison_report import Compared, document
-from groupcert.applier.whatif.loops import windows
-from groupcert.applier.whatif.scheme_comparison import LINES, bounds
+from groupcert.applier.whatif.scheme_comparison import LINES, sample_of
 from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Costs, load
 from groupcert.members.commands.verb_options import GcWindow, trace_options
@@ -45,19 +44,17 @@ def whatif(
         lag: Of snapshots, in transactions, at most.
         seed: Of the stream.
         processes: That schedule.
-        whole: The coordinator schedules everything, as it does short streams.
+        whole: All of the stream is scheduled, not windows of it.
         before: Files of earlier answers, which the document keeps.
     """
-    if whole:
-        windows.WINDOWS = 1 << 62
-    loads = [Load("whatif", partial(_compared, processes))]
+    loads = [Load("whatif", partial(_compared, processes, whole))]
     results = run.measure(loads, _trace(transactions, lag, seed))
     measured = results.get("whatif", [{}])[0]
+    chosen = {"whole": whole, "snapshot_lag_max": lag, "seed": seed, "processes": processes}
     return {
         "benchmark": "whatif",
         **circumstances(),
-        "scheduled_by": "the coordinator" if whole else "loops, and windows of them",
-        "result": {**measured, "snapshot_lag_max": lag, "seed": seed, "processes": processes},
+        "result": {**measured, **chosen},
         "before": [json.loads(Path(path).read_text()) for path in before],
     }
 
@@ -83,7 +80,7 @@ def _trace(transactions: int, lag: int, seed: int) -> Iterator[Path]:
         yield Path(file.name)
 
 
-def _compared(processes: int, trace: Path) -> Document:
+def _compared(processes: int, whole: bool, trace: Path) -> Document:
     """Reads, schedules and reports a trace."""
     began = _spent()
     reader = TraceWork(trace_options(GROUP, 1, GcWindow.CLOSE))
@@ -92,13 +89,13 @@ def _compared(processes: int, trace: Path) -> Document:
     workload.group(GROUP_TRANSACTIONS)
     read = _spent()
     tasks = [(line, workers) for line in LINES for workers in WORKERS]
-    done = runs_of(workload, tasks, processes)
+    sample = sample_of(workload, whole=whole)
+    done = runs_of(sample.windows, tasks, processes)
     scheduled = _spent()
     compared = [Compared(line, [done[line, workers] for workers in WORKERS]) for line in LINES]
-    chosen = windows.windows_of(len(workload))
-    report = document({}, workload, bounds(workload), compared, WORKERS, chosen)
+    report = document({}, workload, sample, compared, WORKERS)
     reported = _spent()
-    per_run = (scheduled[1] - read[1]) * 1e6 / len(workload) / len(tasks)
+    per_run = (scheduled[1] - read[1]) * 1e6 / sample.entries / len(tasks)
     return {
         "transactions": len(workload),
         "runs": len(tasks),
@@ -109,7 +106,9 @@ def _compared(processes: int, trace: Path) -> Document:
         "report": _between(scheduled, reported),
         "all": _between(began, reported),
         "memory_mb_max": {"self": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024},
-        "makespans_us": {line.label: done[line, WORKERS[-1]].makespan_us for line in LINES},
+        "speedups": {
+            line.label: round(sample.serial_us / runs[-1].makespan_us, 3) for line, runs in compared
+        },
     }
 
 

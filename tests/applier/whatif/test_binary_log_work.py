@@ -1,8 +1,16 @@
 """Binary logs as work: stamps, lock intervals and names of what a log says."""
 
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
-from groupcert.applier.whatif.workload import Work
+from groupcert.applier.whatif.dependencies import Dependencies
+from groupcert.applier.whatif.whole_tables import SET_MAX, SET_MIN, WholeTables
+from groupcert.applier.whatif.workload import Costs, Work, load
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes
 
 
@@ -66,3 +74,77 @@ def test_names_are_gtids_or_else_places_in_the_file() -> None:
         ("0-1", 42),
         ("log.1", 904),
     ]
+
+
+def unnamed(item: int, **more: Any) -> BinaryLogTransaction:
+    """A transaction on the table a.t, which stands for its rows, and one row of another."""
+    return NOTHING._replace(items=(7, item), keys=("a.t", f"a.u/{item}"), row_count=2, **more)
+
+
+def followed(*log: BinaryLogTransaction) -> list[set[int]]:
+    """The transactions that each one follows, by their numbers from 0 on."""
+    dependencies = load(read(list(log)), Costs()).dependencies
+    return [{dependencies.followed[edge] for edge in edges} for _, edges in dependencies.edges()]
+
+
+def test_a_group_commit_does_not_wait_for_itself_where_a_table_stands_for_its_rows() -> None:
+    groups = [unnamed(number, commit_id=1 + number // 3) for number in range(6)]
+    assert followed(*groups) == [set()] * 3 + [{0, 1, 2}] * 3
+    stamps = [(one.last_committed, one.sequence_number) for one in read([*groups, unnamed(9)])]
+    assert stamps == [(1, 2), (1, 3), (1, 4), (4, 5), (4, 6), (4, 7), (7, 8)]
+    assert followed(unnamed(1), unnamed(2)) == [set(), {0}], "a group of one"
+    assert followed(unnamed(5, commit_id=4), unnamed(5, commit_id=4)) == [set(), {0}], "by the row"
+
+
+def test_overlapping_lock_intervals_do_not_wait_where_a_table_stands_for_its_rows() -> None:
+    """The last two had their locks when the first was committed, and overlap with the second."""
+    log = [
+        unnamed(number, last_committed=last, sequence_number=number)
+        for number, last in ((1, 0), (2, 0), (3, 1), (4, 1))
+    ]
+    assert followed(*log) == [set(), set(), {0}, {0}]
+
+
+def test_sets_grow_while_writers_overlap_and_begin_anew_with_those_that_do_not() -> None:
+    tables, sets = WholeTables(), list[int]()
+    for position in range(1, 140):
+        tables.items(7, position, position if position < 100 else 1)
+        sets.append(tables._sets[7].number)
+    assert list(Counter(sets).values())[:6] == [SET_MIN, SET_MIN, 8, 16, SET_MAX, SET_MAX]
+    assert len(set(sets[100:])) == 39
+    [first] = read([unnamed(0)])
+    assert set(first.keys) == {"a.t/*", "a.u/0"}
+    assert len(first.keys) == len(first.header.items) == 2 * SET_MIN + 1
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 60)), max_size=120))
+def test_a_writer_follows_just_those_that_were_committed_before_it_and_its_items_make_it_so(
+    log: list[tuple[bool, int]],
+) -> None:
+    """Writers of one table among others, with lock intervals."""
+    tables, by_items, by_entries = WholeTables(), Dependencies(), Dependencies()
+    sets, before = [], []
+    numbers: dict[int, int] = {}
+    for entry, (writes_table, length) in enumerate(log):
+        if not writes_table:
+            continue
+        interval = min(length, entry + 1)
+        before.append({numbers[each] for each in numbers if each <= entry - interval})
+        by_items.add(tables.items(7, entry, interval), None, alone=False)
+        sets.append(tables._sets[7].number)
+        followed = [numbers[each] for each in tables.followed(7, entry, interval)]
+        by_entries.add([], None, alone=False, follows=followed)
+        numbers[entry] = len(numbers)
+    assert reaches(by_entries) == before
+    for number, reached in enumerate(reaches(by_items)):
+        assert before[number] <= reached
+        assert all(sets[each] < sets[number] for each in reached)
+
+
+def reaches(dependencies: Dependencies) -> list[set[int]]:
+    """All that each one follows, through others too."""
+    found: list[set[int]] = []
+    for _, edges in dependencies.edges():
+        direct = {dependencies.followed[edge] for edge in edges}
+        found.append(direct.union(*(found[each] for each in direct)))
+    return found

@@ -2,11 +2,13 @@
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from groupcert.applier.whatif import scheme_comparison
 from groupcert.applier.whatif.comparison_report import Compared, document, page
-from groupcert.applier.whatif.scheme_comparison import Line, bounds, run_line
+from groupcert.applier.whatif.scheme_comparison import Line, run_line, sample_of
 from groupcert.applier.whatif.workload import Costs, Workload, load
 from tests.applier.whatif.streams import Source, stream
 
@@ -16,10 +18,12 @@ LINES = (Line("logical-clock"), Line("jobs", conflicts="ignore"), Line("table"))
 
 def report(workload: Workload, **source: object) -> Any:
     """The report of three lines."""
+    sample = sample_of(workload)
     compared = [
-        Compared(line, [run_line(workload, line, workers) for workers in WORKERS]) for line in LINES
+        Compared(line, [run_line(sample.windows, line, workers) for workers in WORKERS])
+        for line in LINES
     ]
-    return document(source, workload, bounds(workload), compared, WORKERS)
+    return document(source, workload, sample, compared, WORKERS)
 
 
 def chain() -> Workload:
@@ -98,17 +102,33 @@ def test_an_empty_workload_divides_nothing_by_nothing() -> None:
     assert found["schemes"][0]["runs"][0]["worker_use"] == 0
 
 
-def test_what_was_taken_from_windows_is_told_and_unseen_idle_time_with_it() -> None:
-    workload = chain()
-    run = replace(run_line(workload, LINES[0], 2), idle_us={None: 3}, unseen_us=4)
-    compared = [Compared(LINES[0], [run])]
-    windows = [range(1), range(4, 5)]
-    found: Any = document({}, workload, bounds(workload), compared, [2], windows)
-    assert found["windows"] == {"count": 2, "entries": 2, "share": 0.4, "first": [1, 5]}
-    times = found["schemes"][0]["runs"][0]["worker_time_us"]
-    assert times["idle"] == {"nothing_left": 3, "unseen": 4}
-    assert found["causes"]["unseen"] == "in no window"
-    assert report(workload)["windows"] is None
+def test_windows_are_told_with_their_share_and_how_far_they_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four transactions that are independent, one between them, then four of one row."""
+    monkeypatch.setattr(scheme_comparison, "WINDOW_ENTRIES", 4)
+    monkeypatch.setattr(scheme_comparison, "WINDOWS", 2)
+    rows = ["a.t/1", "a.t/2", "a.t/3", "a.t/4", "a.t/5", *["a.t/6"] * 4]
+    workload = stream(*(f"5us {row}" for row in rows))
+    found = report(workload)
+    assert found["windows"] == {
+        "count": 2,
+        "entries": 8,
+        "share": 0.8889,
+        "first": [1, 6],
+        "spread": 1.5,
+        "spread_of": "logical-clock write sets, 4 workers",
+    }
+    run = found["schemes"][0]["runs"][-1]
+    assert (run["makespan_us"], run["speedup"], run["spread"]) == (5 + 20, 1.6, 1.5)
+    assert run["bound_us"] == found["bounds"][-1]["makespan_us"] == 25
+    assert found["workload"]["serial_us"] == 45
+    assert report(chain())["windows"] is None
+
+
+def test_a_bound_is_not_known_where_a_table_stands_for_its_rows() -> None:
+    assert not report(chain(), tables_without_keys=["a.t"])["critical_path"]["is_known"]
+    assert report(chain())["critical_path"]["is_known"]
 
 
 def test_the_page_holds_the_report_and_refers_to_nothing_outside() -> None:

@@ -86,10 +86,9 @@ def test_the_critical_path_is_the_longest_chain_not_the_one_with_most_transactio
 
 def test_overtakers_started_before_the_one_they_follow_was_visible_unless_in_one_job() -> None:
     made = of(([7], None, False), ([7], None, False), ([7], None, False))
-    edges = (made.offsets, made.followed)
-    assert count_overtakers(*edges, [0, 5, 9], [5, 9, 12], [1, 2, 3]) == 0
-    assert count_overtakers(*edges, [0, 4, 8], [5, 9, 12], [1, 2, 3]) == 2
-    assert count_overtakers(*edges, [0, 0, 0], [9, 9, 9], [1, 1, 1]) == 0
+    assert count_overtakers(made, [0, 5, 9], [5, 9, 12], [1, 2, 3]) == 0
+    assert count_overtakers(made, [0, 4, 8], [5, 9, 12], [1, 2, 3]) == 2
+    assert count_overtakers(made, [0, 0, 0], [9, 9, 9], [1, 1, 1]) == 0
 
 
 DATABASES = st.one_of(st.none(), st.lists(st.sampled_from("abc"), max_size=2, unique=True))

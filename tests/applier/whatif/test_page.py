@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from selenium.webdriver import Chrome
 
 from groupcert.applier.whatif.comparison_report import Compared, document, page
-from groupcert.applier.whatif.scheme_comparison import LINES, bounds, run_line
+from groupcert.applier.whatif.scheme_comparison import LINES, bounds, run_line, sample_of
 from tests.applier.whatif.streams import stream
 from tests.browser import asked_of_others, colours, count, logged, opened, pointed, resize, text
 
@@ -24,14 +25,24 @@ Look = Callable[[Any], Chrome]
 
 
 @cache
-def report() -> Any:
-    """All lines over sixty transactions, some of which write one row."""
+def report(*, of_windows: bool = False) -> Any:
+    """All lines over sixty transactions, some of which write one row; or over two windows of them,
+    if the log does not name all rows.
+    """
     rows = [f"{3 + number % 5}us a.t{number % 4}/{number}" for number in range(40)]
     hot = [f"4us {HOSTILE} b.u/{number}" for number in range(20)]
     mixed = [text for pair in zip(rows[:20], hot, strict=True) for text in pair] + rows[20:]
     workload = stream(*mixed, commit_us=2)
-    runs = [Compared(line, [run_line(workload, line, each) for each in WORKERS]) for line in LINES]
-    return document({"files": ["trace"]}, workload, bounds(workload), runs, WORKERS)
+    sample, source = sample_of(workload), {"files": ["trace"]}
+    if of_windows:
+        windows = [workload.window(start, start + 20) for start in (0, 40)]
+        limits = [bounds(window) for window in windows]
+        sample = replace(sample, starts=[0, 40], windows=windows, limits=limits)
+        source["tables_without_keys"] = ["a.t"]
+    runs = [
+        Compared(line, [run_line(sample.windows, line, each) for each in WORKERS]) for line in LINES
+    ]
+    return document(source, workload, sample, runs, WORKERS)
 
 
 @pytest.fixture
@@ -40,8 +51,9 @@ def look(browser: Chrome, tmp_path: Path) -> Look:
     return lambda report: opened(browser, page(report), tmp_path / "page.html", WIDE)
 
 
-def test_page_draws_without_an_error_and_fits_every_width(look: Look) -> None:
-    browser = look(report())
+@pytest.mark.parametrize("of_windows", [False, True])
+def test_page_draws_without_an_error_and_fits_every_width(look: Look, of_windows: bool) -> None:
+    browser = look(report(of_windows=of_windows))
     for width in WIDTHS:
         resize(browser, width)
         browser.refresh()
@@ -54,6 +66,9 @@ def test_page_draws_without_an_error_and_fits_every_width(look: Look) -> None:
         assert "[object" not in text(browser) and "undefined" not in text(browser)
     assert logged(browser, "browser") == []
     assert asked_of_others(browser) == []
+    assert ("not known" in text(browser)) == of_windows
+    assert ("Scheduled were 2 windows" in text(browser)) == of_windows
+    assert count(browser, ".spread") == (len(LINES) if of_windows else 0)
 
 
 def test_every_scheme_has_a_look_of_its_own(look: Look) -> None:

@@ -1,8 +1,11 @@
 """Streams as work: what is kept, what is derived, what parts cost."""
 
+from statistics import fmean
+
 import pytest
 
 from groupcert.applier.queue.row_parts import Part
+from groupcert.applier.whatif.durations import SPREAD_PERCENT, spread_percent_of
 from groupcert.applier.whatif.workload import Costs, Stamps, Workload, interval_mean, load
 from groupcert.certifier.errors import InvalidSetting
 from tests.applier.whatif.streams import SOURCE, Source, stream
@@ -23,11 +26,38 @@ def test_entries_have_all_that_the_source_said() -> None:
 
 
 def test_unknown_durations_come_from_the_costs() -> None:
-    source, costs = Source(), Costs(execute_us=100, row_us=10)
+    source, costs = Source(), Costs(execute_us=100, row_us=10, spread_percent=0)
     works = [source.transaction(["a.t/1", "a.t/2"]), source.transaction(["a.t/3"], duration_us=7)]
     workload = load([*works, source.view_change()], costs)
     assert list(workload.durations_us) == [120, 7, 0]
     assert (workload.transactions, workload.timed, len(workload)) == (2, 1, 3)
+
+
+def drawn(*durations_us: int | None, spread_percent: int | None = None) -> Workload:
+    """The workload of transactions with these durations, None where the stream says none."""
+    source = Source()
+    works = [source.transaction(["a.t/1"], duration_us=each) for each in durations_us]
+    return load(works, Costs(execute_us=100, row_us=0, spread_percent=spread_percent))
+
+
+def test_unknown_durations_are_drawn_by_position() -> None:
+    workload = drawn(*[None] * 2_000)
+    assert workload.spread_percent == SPREAD_PERCENT
+    assert fmean(workload.durations_us) == pytest.approx(100, rel=0.05)
+    assert spread_percent_of(workload.durations_us) == pytest.approx(SPREAD_PERCENT, abs=5)
+    assert drawn(*[None] * 2_000).durations_us == workload.durations_us
+    mixed = drawn(*[7, None] * 1_000, spread_percent=SPREAD_PERCENT).durations_us
+    assert list(mixed[1::2]) == list(workload.durations_us[1::2])
+    assert set(mixed[::2]) == {7}
+
+
+def test_drawn_durations_vary_as_those_that_the_stream_says() -> None:
+    assert drawn(90, 110, 90, 110, None).spread_percent == 10
+    assert drawn(90, 110, 90, 110, None, spread_percent=30).spread_percent == 30
+    assert drawn(1_000_000, 9_000_000, *[None] * 3).spread_percent == SPREAD_PERCENT, (
+        "the slow ones"
+    )
+    assert drawn(0, None).spread_percent == 0, "nothing takes time"
 
 
 def test_negative_costs_are_refused() -> None:
