@@ -16,7 +16,6 @@ value, the limit and the next step.
 
 from ..certifier.errors import Fenced, InvalidRequest, Unavailable
 
-
 TABLE_CHANGED = "table_changed"
 
 

@@ -81,7 +81,7 @@ def opened_snapshot(connect: Callable[[], Any], threads: int) -> Iterator[Snapsh
 
 
 def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:
-    """Returns what a server has executed, as its binary log names it.
+    """Returns the GTIDs that a server has executed, as its binary log names them.
 
     MariaDB says the newest number of each domain and server: older ones count as executed.
     """
@@ -113,7 +113,7 @@ def _selected(column: SourceColumn) -> str:
 
 
 def _reader(column: SourceColumn) -> Callable[[Any], RowValue]:
-    """Returns what makes the value of a row event of a session's text."""
+    """Returns the function that makes a row event's value of a session's text."""
     if column.data_type in _INTEGERS:
         return int
     if column.data_type == "decimal":

@@ -156,7 +156,7 @@ def _column(
 
 
 def _keys(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Returns what a table's unique indexes are, as arguments of `SourceTable`."""
+    """Returns the unique indexes of a table, as arguments of `SourceTable`."""
     columns: dict[str, list[str]] = {}
     inexact: dict[str, None] = {}
     for index, column, sub_part in rows:

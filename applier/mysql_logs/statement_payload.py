@@ -7,31 +7,24 @@ Source: MySQL Reference Manual, 15.1 "Data Definition Statements"; 15.3.3, state
 """
 
 import json
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from .binary_log_reader import BinaryLogTransaction, LoggedStatement
 from .events import EventType
+from .transaction_bounds import first_words
 
 _STATEMENTS = bytes([EventType.QUERY])
-# The comments that begin with /*! or /*M are executed, and their content counts.
-_BEFORE = r"^(?:\s+|/\*(?![!M]).*?\*/|/\*M?!\d*|--\s[^\n]*\n|#[^\n]*\n)*"
-_TABLE = re.compile(
-    _BEFORE
-    + r"(?:(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+(?:ONLINE\s+|IGNORE\s+)*|RENAME\s+)TABLE"
-    r"|DROP\s+TABLE|TRUNCATE|CREATE\s+(?:OR\s+REPLACE\s+)?(?:UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+)?INDEX"
-    r"|DROP\s+INDEX)\b",
-    re.IGNORECASE | re.DOTALL,
+_CHANGING = ("CREATE", "ALTER", "DROP", "RENAME")
+_ADMINISTRATION = ("GRANT", "REVOKE", "FLUSH", "ANALYZE", "OPTIMIZE", "REPAIR", "SET")
+_TABLES = ("TABLE", "INDEX")
+_NO_TABLES = (
+    *("USER", "ROLE", "VIEW", "PROCEDURE", "FUNCTION", "PACKAGE", "TRIGGER", "EVENT", "SERVER"),
+    "TEMPORARY",
 )
-_LEFT_OUT = re.compile(
-    _BEFORE + r"(?:GRANT|REVOKE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|SET\s+(?:PASSWORD|DEFAULT\s+ROLE)"
-    r"|(?:CREATE|ALTER|DROP|RENAME)\s+(?:OR\s+REPLACE\s+)?"
-    r"(?:(?:ALGORITHM|DEFINER|SQL\s+SECURITY)\s*=?\s*\S+\s+|AGGREGATE\s+)*"
-    r"(?:USER|ROLE|VIEW|PROCEDURE|FUNCTION|PACKAGE|TRIGGER|EVENT|SERVER|TEMPORARY\s+TABLE)"
-    r"|CREATE\s+(?:OR\s+REPLACE\s+)?TEMPORARY|DROP\s+TEMPORARY)\b",
-    re.IGNORECASE | re.DOTALL,
-)
+_OTHERS = ("DATABASE", "SCHEMA", "SEQUENCE", "TABLESPACE")
+_WORDS_MAX = 16
+"""Words in which a statement says what it changes, after the name of a view's definer, too."""
 
 
 class PayloadStatement(NamedTuple):
@@ -52,7 +45,7 @@ def is_left_out(text: str) -> bool:
     >>> is_left_out("ALTER TABLE t ADD c int")
     False
     """
-    return bool(_LEFT_OUT.match(text))
+    return _subject(text) in (*_ADMINISTRATION, *_NO_TABLES)
 
 
 def payload_of(transaction: BinaryLogTransaction) -> bytes:
@@ -76,4 +69,15 @@ def statements_of(payload: bytes) -> Sequence[PayloadStatement]:
 
 
 def _is_table(statement: LoggedStatement, has_rows: bool) -> bool:
-    return statement.is_ddl and not has_rows and bool(_TABLE.match(statement.text))
+    return statement.is_ddl and not has_rows and _subject(statement.text) in _TABLES
+
+
+def _subject(text: str) -> str:
+    """Returns the kind of thing that a statement defines, or its first word."""
+    first, *words = [*first_words(text, _WORDS_MAX), ""]
+    if first == "TRUNCATE":
+        return "TABLE"
+    if first not in _CHANGING:
+        return first
+    kinds = (*_TABLES, *_NO_TABLES, *_OTHERS)
+    return next((word for word in words if word in kinds), first)

@@ -255,8 +255,7 @@ def classify(text: str) -> tuple[StatementKind, bool]:
     >>> classify("/* app */ create table t (a int)")[1], classify("insert into t values (1)")[1]
     (True, False)
     """
-    start = _LEADING.match(text)
-    words = [word.upper() for word in _WORDS.findall(text[start.end() if start else 0 :][:256])]
+    words = first_words(text)
     first, second = (*words, "", "")[:2]
     alone = len(words) == 1
     if (first == "BEGIN" and alone) or (first, second) in {("XA", "START"), ("XA", "BEGIN")}:
@@ -268,6 +267,13 @@ def classify(text: str) -> tuple[StatementKind, bool]:
     if first in ("SAVEPOINT", "RELEASE") or (first, second) in {("ROLLBACK", "TO"), ("XA", "END")}:
         return StatementKind.NOTHING, False
     return StatementKind.CHANGE, first not in _DML
+
+
+def first_words(text: str, count: int = 40) -> list[str]:
+    """Returns the first words of a statement in upper case, without the comments before it."""
+    start = _LEADING.match(text)
+    begin = text[start.end() if start else 0 :][:512]
+    return [word.upper() for word in _WORDS.findall(begin)[:count]]
 
 
 def _status(cursor: Cursor) -> tuple[int, tuple[str, ...] | None]:

@@ -328,7 +328,7 @@ class PostgreSqlServer:
         return _table(name)
 
     def defined(self, definition: Definition) -> Sequence[str]:
-        """Is never called: sources of the other kind alone define tables."""
+        """Raises AssertionError: sources of the other kind alone define tables."""
         raise AssertionError(definition)
 
     def literal(self, value: SqlValue) -> str:

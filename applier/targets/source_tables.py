@@ -220,7 +220,7 @@ class BoundServerTables:
         self._defines = defines
 
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
-        """Returns what a transaction of the source defines; see `BoundTables`."""
+        """Returns the definitions that a transaction of the source is; see `BoundTables`."""
         found = [each for entry in entries for each in statements_of(entry.payload)]
         if found and not (self._defines and len(entries) == 1 and all(s.is_table for s in found)):
             raise stopped_at(found[0], self._target)
@@ -428,7 +428,7 @@ def _mapping(source: SourceTable, table: str) -> TableMapping:
 
 
 def _unfit(source: SourceTable, mapping: TableMapping, found: FoundTable) -> Iterator[str]:
-    """Yields what the target's table cannot take."""
+    """Yields the problems of a target's table."""
     table = mapping.table
     if found.problem:
         yield f"table {table} {found.problem}"
@@ -480,7 +480,7 @@ def _unordered(source: SourceTable, scheme: str) -> Iterator[str]:
 
 
 def unfit(column: SourceColumn, found: FoundColumn | None) -> str:
-    """Returns why a column of the target does not take a source's values; empty if it does."""
+    """Returns the reason for which a target's column does not take a source's values, if any."""
     kind = kind_of(column)
     if kind is None:
         return f"is {column.column_type}, which no target takes"
@@ -511,7 +511,7 @@ def unfit(column: SourceColumn, found: FoundColumn | None) -> str:
 
 
 def _reader(column: SourceColumn, found: FoundColumn) -> Callable[[Any], SqlValue] | None:
-    """Returns what makes a column's values the target's; None if they are so already."""
+    """Returns the function that makes a column's values the target's; None if they are so."""
     if _T.BOOLEAN in found.takes:
         return _boolean
     if not found.takes_nul and kind_of(column) in (_T.TEXT, _T.CHAR):

@@ -125,7 +125,7 @@ def listed(columns: Sequence[Column], quote: str) -> str:
 def plain_statements(
     changes: TableChanges, quote: str, literal: Callable[[SqlValue], str]
 ) -> Iterator[str]:
-    """Yields what all servers write alike: INSERT, UPDATE and DELETE."""
+    """Yields INSERT, UPDATE and DELETE, which all servers write alike."""
     kind, mapping, columns, rows = changes
     table = quoted_table(mapping.table, quote)
 

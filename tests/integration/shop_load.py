@@ -12,6 +12,7 @@ from typing import Any
 
 import pymysql
 
+from tests.integration.waiting import wait_for
 from tests.servers import connect_mariadb
 
 DATABASE, FLAT = "shop", "flat"
@@ -86,6 +87,11 @@ class ShopLoad:
         finally:
             self._stopped.set()
             thread.join()
+
+    def wait_for_commits(self, count: int) -> None:
+        """Returns when so many more are committed."""
+        wanted = self.commits + count
+        wait_for(f"{count} more commits", lambda: self.errors or self.commits >= wanted)
 
     def _work(self, count: int, seed: int) -> None:
         chance = random.Random(seed)

@@ -3,6 +3,7 @@ each kind of target, by each scheme.
 """
 
 import json
+import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.servers import (
 
 pytestmark = pytest.mark.database
 FINE, FINDING, USAGE = range(3)
+KILLS = 10
 WITHOUT_ORDER = ("table", "rows", "jobs --conflicts ignore")
 FLAT_TABLES = (b"flat.plain", b"flat.item")
 BINARY_LOG = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
@@ -113,6 +115,40 @@ def test_each_scheme_ends_with_the_rows_of_the_source(
 ) -> None:
     followed(source, shop, target.url, tmp_path, scheme)
     assert target.rows() == rows_at(source, shop)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", [each for each in SCHEMES if each not in WITHOUT_ORDER])
+def test_kills_at_random_moments_leave_the_rows_of_the_source(
+    source: MariaDbServer, shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
+) -> None:
+    chance = random.Random(scheme)
+    url = source.url_of(shop.database)
+    with ReplicaProcess(tmp_path, [url], target.url, scheme) as replica:
+        replica.start("--copy")
+        replica.wait_for_start()
+        with shop.running():
+            for run in range(1, KILLS + 1):
+                replica.wait_for_start(run)
+                shop.wait_for_commits(chance.randrange(1, 60))
+                replica.start()
+        assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
+    assert target.rows() == rows_at(source, shop)
+
+
+def test_a_source_that_is_killed_is_followed_again(
+    source: MariaDbServer, shop: ShopLoad, target_dsn: str, tmp_path: Path
+) -> None:
+    url = source.url_of(shop.database)
+    with ReplicaProcess(tmp_path, [url], target_dsn, "logical-clock") as replica:
+        replica.start("--copy")
+        replica.wait_for_start()
+        shop.run(20, seed=5)
+        source.kill()
+        source.start()
+        shop.run(20, seed=6)
+        assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
+    assert Target("postgresql", target_dsn).rows() == rows_at(source, shop)
 
 
 @pytest.mark.in_turns
