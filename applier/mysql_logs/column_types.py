@@ -9,9 +9,8 @@ two texts may so be equal here that are different to the server, never the oppos
 log has no collations (before MySQL 8.0; MariaDB with binlog_row_metadata=NO_LOG), all bytes outside
 ASCII are taken as they are, for the column may be VARBINARY.
 
-Source: MySQL 8.4 source documentation of Table_map_event, "column types"; MySQL Internals, "Date
-and Time Data Type Representation"; MySQL Reference Manual, 14.23.2 "DECIMAL Data Type
-Characteristics".
+Source: MySQL 8.4 source documentation of Table_map_event, "column types"; MySQL Reference Manual,
+14.23.2 "DECIMAL Data Type Characteristics".
 """
 
 from decimal import Decimal
@@ -19,6 +18,14 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from ...certifier.write_set import KeyValue
+from .temporal_values import (
+    date_text,
+    datetime_text,
+    old_datetime_text,
+    old_time_text,
+    packed,
+    time_text,
+)
 
 
 class ColumnType(IntEnum):
@@ -71,7 +78,7 @@ _FIXED = {
     T.TIMESTAMP: 4,
     T.DATETIME: 8,
 }
-_FRACTIONAL = {T.TIMESTAMP2: 4, T.DATETIME2: 5, T.TIME2: 3}
+FRACTIONAL = {T.TIMESTAMP2: 4, T.DATETIME2: 5, T.TIME2: 3}
 _BLOBS = {
     T.BLOB,
     T.TINY_BLOB,
@@ -82,10 +89,11 @@ _BLOBS = {
     T.VECTOR,
     T.MARIADB_BLOB_COMPRESSED,
 }
+_BLOB_LENGTH_BYTES = range(1, 5)
 _VARCHARS = {T.VARCHAR, T.VAR_STRING, T.MARIADB_VARCHAR_COMPRESSED}
 _TEXTS = {T.VARCHAR, T.VAR_STRING, T.STRING, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.BLOB}
 _METADATA_BYTES = {
-    **dict.fromkeys((T.FLOAT, T.DOUBLE, *_FRACTIONAL, *_BLOBS), 1),
+    **dict.fromkeys((T.FLOAT, T.DOUBLE, *FRACTIONAL, *_BLOBS), 1),
     **dict.fromkeys((*_VARCHARS, T.BIT, T.NEWDECIMAL, T.ENUM, T.SET, T.STRING), 2),
 }
 _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -113,6 +121,7 @@ class Column(NamedTuple):
     """One column: its values take `width` bytes, or `length_bytes` bytes of length and as many.
 
     `metadata`: two bytes whose meaning depends on the type. `collation` is None if not known.
+    `labels`: of an ENUM or SET, in the bytes of its collation; empty if the log does not have them.
     """
 
     type: int
@@ -122,6 +131,13 @@ class Column(NamedTuple):
     name: str | None = None
     unsigned: bool = False
     collation: int | None = None
+    labels: tuple[bytes, ...] = ()
+
+    @property
+    def length_max(self) -> int:
+        """Bytes that a CHAR or BINARY takes at most."""
+        # Lengths over 255 have their upper bits, inverted, in the byte of the type within.
+        return self.metadata[1] | ((self.metadata[0] & 0x30) ^ 0x30) << 4
 
 
 def metadata_bytes_of(column_type: int) -> int:
@@ -130,24 +146,25 @@ def metadata_bytes_of(column_type: int) -> int:
 
 
 def column_of(column_type: int, metadata: bytes) -> Column | None:
-    """Returns the column that a table map describes; None for an unknown type."""
+    """Returns the column that a table map describes; None for an unknown type, or a BLOB whose
+    length has no length.
+    """
     if column_type not in _KNOWN:
         return None
     kind = ColumnType(column_type)
     width = length_bytes = 0
-    if kind == T.STRING:
-        # Lengths over 255 have their upper bits, inverted, in the byte of the type within.
-        length = metadata[1] | ((metadata[0] & 0x30) ^ 0x30) << 4
-        if metadata[0] in (T.ENUM, T.SET):
-            kind, width = ColumnType(metadata[0]), metadata[1]
-        else:
-            length_bytes = 1 if length < 256 else 2
+    if kind == T.STRING and metadata[0] in (T.ENUM, T.SET):
+        kind, width = ColumnType(metadata[0]), metadata[1]
+    elif kind == T.STRING:
+        length_bytes = 1 if Column(kind, metadata, 0, 0).length_max < 256 else 2
     elif kind in _VARCHARS:
         length_bytes = 1 if int.from_bytes(metadata, "little") < 256 else 2
     elif kind in _BLOBS:
         length_bytes = metadata[0]
-    elif kind in _FRACTIONAL:
-        width = _FRACTIONAL[kind] + (metadata[0] + 1) // 2
+        if length_bytes not in _BLOB_LENGTH_BYTES:
+            return None
+    elif kind in FRACTIONAL:
+        width = FRACTIONAL[kind] + (metadata[0] + 1) // 2
     elif kind in (T.FLOAT, T.DOUBLE):
         width = metadata[0]
     elif kind in (T.ENUM, T.SET):
@@ -180,7 +197,7 @@ def value_of(column: Column, content: bytes, prefix: int = 0) -> Value:
     if kind in _TEXTS:
         return _text(content, column.collation, prefix)
     if kind == T.NEWDECIMAL:
-        return _decimal(content, column.metadata[0], column.metadata[1])
+        return decimal_of(content, column.metadata[0], column.metadata[1])
     if kind in (T.ENUM, T.SET, T.TIMESTAMP):
         return int.from_bytes(content, "little")
     if kind == T.BIT:
@@ -188,17 +205,35 @@ def value_of(column: Column, content: bytes, prefix: int = 0) -> Value:
     if kind == T.YEAR:
         return content[0] + 1900 if content[0] else 0
     if kind in (T.DATE, T.NEWDATE):
-        days = int.from_bytes(content, "little")
-        return f"{days >> 9:04}-{days >> 5 & 15:02}-{days & 31:02}"
+        return date_text(content)
     if kind == T.DATETIME:
-        digits = f"{int.from_bytes(content, 'little'):014}"
-        return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]} {_colons(digits[8:])}"
+        return old_datetime_text(content)
     if kind == T.TIME:
-        number = int.from_bytes(content, "little", signed=True)
-        return f"{'-' * (number < 0)}{_colons(f'{abs(number):06}')}"
-    if kind in _FRACTIONAL:
+        return old_time_text(content)
+    if kind in FRACTIONAL:
         return _fractional(kind, content)
     return Opaque(f"a key column of type {ColumnType(kind).name}")
+
+
+def decimal_of(content: bytes, precision: int, scale: int) -> Decimal:
+    """Returns a decimal: nine digits are four bytes, most significant first; incomplete groups of
+    digits are at both ends.
+    """
+    # The bit of the sign is set in numbers from 0 on; below, all bits are inverted.
+    negative = not content[0] & 0x80
+    content = bytes([content[0] ^ 0x80]) + content[1:]
+    if negative:
+        content = bytes(byte ^ 0xFF for byte in content)
+    whole = precision - scale
+    digits, position = "", 0
+    groups = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
+    for count in groups:
+        size = _DIGIT_BYTES[count]
+        if count:
+            number = int.from_bytes(content[position : position + size], "big")
+            digits += f"{number:0{count}}"
+        position += size
+    return Decimal((int(negative), tuple(map(int, digits or "0")), -scale))
 
 
 def _text(content: bytes, collation: int | None, prefix: int) -> Value:
@@ -227,47 +262,14 @@ def _decimal_bytes(digits: int) -> int:
     return digits // 9 * 4 + _DIGIT_BYTES[digits % 9]
 
 
-def _decimal(content: bytes, precision: int, scale: int) -> Decimal:
-    """Returns a decimal: nine digits are four bytes, most significant first; incomplete groups of
-    digits are at both ends.
-    """
-    # The bit of the sign is set in numbers from 0 on; below, all bits are inverted.
-    negative = not content[0] & 0x80
-    content = bytes([content[0] ^ 0x80]) + content[1:]
-    if negative:
-        content = bytes(byte ^ 0xFF for byte in content)
-    whole = precision - scale
-    digits, position = "", 0
-    groups = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
-    for count in groups:
-        size = _DIGIT_BYTES[count]
-        if count:
-            number = int.from_bytes(content[position : position + size], "big")
-            digits += f"{number:0{count}}"
-        position += size
-    return Decimal((int(negative), tuple(map(int, digits or "0")), -scale))
-
-
 def _fractional(kind: int, content: bytes) -> str:
-    """Returns a date or time of MySQL 5.6 and newer: bits of the parts, then up to six digits."""
-    fraction_bytes = len(content) - _FRACTIONAL[ColumnType(kind)]
-    bits = 8 * fraction_bytes
-    number = int.from_bytes(content, "big")
-    if kind != T.TIMESTAMP2:
-        # Stored above an offset, so that the bytes of times before 0 sort before the others.
-        number -= 1 << 8 * len(content) - 1
-    sign, number = "-" * (number < 0), abs(number)
-    whole, fraction = number >> bits, number & (1 << bits) - 1
-    end = f".{fraction * 100 ** (3 - fraction_bytes):06}" if fraction_bytes else ""
+    """Returns a date or time of MySQL 5.6 and newer: six digits of its fraction, or none."""
+    whole_bytes = FRACTIONAL[ColumnType(kind)]
+    fraction = content[whole_bytes:]
+    digits = 6 if fraction else 0
     if kind == T.TIMESTAMP2:
-        return f"{whole}{end}"
-    clock = f"{whole >> 12 & 0x3FF if kind == T.TIME2 else whole >> 12 & 31:02}"
-    clock += f":{whole >> 6 & 63:02}:{whole & 63:02}{end}"
-    if kind == T.TIME2:
-        return sign + clock
-    year, month = divmod(whole >> 22, 13)
-    return f"{year:04}-{month:02}-{whole >> 17 & 31:02} {clock}"
-
-
-def _colons(digits: str) -> str:
-    return f"{digits[:-4]}:{digits[-4:-2]}:{digits[-2:]}"
+        seconds = int.from_bytes(content[:whole_bytes], "big")
+        microseconds = int.from_bytes(fraction, "big") * 100 ** (3 - len(fraction))
+        return f"{seconds}.{microseconds:06}" if digits else str(seconds)
+    number = packed(content, whole_bytes)
+    return time_text(number, digits) if kind == T.TIME2 else datetime_text(number, digits)

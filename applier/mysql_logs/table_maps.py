@@ -13,17 +13,23 @@ from typing import NamedTuple
 
 from ...certifier.errors import InvalidSetting
 from ...certifier.write_set import PRIMARY, TableKeys
-from .column_types import NUMERIC, Column, column_of, is_text, metadata_bytes_of
+from .column_types import NUMERIC, Column, ColumnType, column_of, is_text, metadata_bytes_of
 from .cursor import Cursor
 from .events import Event, FormatDescription
+from .source_catalogue import SourceTable
 
 COLUMNS_MAX = 4_096
+T = ColumnType
 _SIGNEDNESS = 1
 _DEFAULT_CHARSET = 2
 _COLUMN_CHARSET = 3
 _COLUMN_NAME = 4
+_SET_LABELS = 5
+_ENUM_LABELS = 6
 _SIMPLE_PRIMARY_KEY = 8
 _PRIMARY_KEY_WITH_PREFIX = 9
+_LABELS_DEFAULT_CHARSET = 10
+_LABELS_CHARSET = 11
 
 
 class Key(NamedTuple):
@@ -44,6 +50,31 @@ class Table(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
+
+
+def keys_from(catalogue: Mapping[str, SourceTable]) -> Mapping[str, TableKeys]:
+    """Returns the keys of the catalogue's tables, with columns by number, as `read_table` takes
+    them: the log may have no names.
+
+    A table without a primary key has the first unique key without NULL in its place; one without
+    either is left out. Differs: a unique key over an expression, or over the beginnings of texts,
+    gives no items; whose order it decides is found when the target refuses a row.
+    """
+    return {name: keys for name, table in catalogue.items() if (keys := _keys_of(table)).primary}
+
+
+def _keys_of(table: SourceTable) -> TableKeys:
+    numbers = {column.name: f"@{place}" for place, column in enumerate(table.columns, 1)}
+    optional = {column.name for column in table.columns if column.nullable}
+    unique = dict(table.unique_keys)
+    primary = table.primary_key
+    if not primary and PRIMARY not in table.inexact_keys:
+        never_null = [index for index, names in unique.items() if not optional.intersection(names)]
+        primary = unique.pop(never_null[0]) if never_null else ()
+    return TableKeys(
+        primary=tuple(numbers[name] for name in primary),
+        unique={index: tuple(numbers[name] for name in names) for index, names in unique.items()},
+    )
 
 
 def table_id_of(event: Event, format: FormatDescription) -> tuple[int, int]:
@@ -114,7 +145,7 @@ def _optional_metadata(cursor: Cursor) -> dict[int, bytes]:
 def _described(
     event: Event, columns: list[Column], fields: dict[int, bytes], *, mariadb: bool
 ) -> list[Column]:
-    """Returns the columns with sign, collation and name, if the optional metadata has them."""
+    """Returns the columns with sign, collation, labels and name, if the log has them."""
     columns = list(columns)
     signs = fields.get(_SIGNEDNESS, b"")
     numeric = [i for i, column in enumerate(columns) if column.type in NUMERIC]
@@ -122,9 +153,21 @@ def _described(
         if place // 8 < len(signs) and signs[place // 8] & 0x80 >> place % 8:
             columns[index] = columns[index]._replace(unsigned=True)
     texts = [i for i, column in enumerate(columns) if is_text(column, mariadb=mariadb)]
-    collations = _collations(event, fields, len(texts))
-    for index, collation in zip(texts, collations, strict=False):
-        columns[index] = columns[index]._replace(collation=collation)
+    labelled = [i for i, column in enumerate(columns) if column.type in (T.ENUM, T.SET)]
+    for indexes, each, default in (
+        (texts, _COLUMN_CHARSET, _DEFAULT_CHARSET),
+        (labelled, _LABELS_CHARSET, _LABELS_DEFAULT_CHARSET),
+    ):
+        collations = _collations(event, fields.get(each), fields.get(default), len(indexes))
+        for index, collation in zip(indexes, collations, strict=False):
+            columns[index] = columns[index]._replace(collation=collation)
+    for kind, field in ((T.ENUM, _ENUM_LABELS), (T.SET, _SET_LABELS)):
+        lists = Cursor(event, fields.get(field, b""))
+        for index in labelled:
+            if columns[index].type == kind and lists.remaining:
+                count = lists.length()
+                labels = tuple(lists.take(lists.length()) for _ in range(count))
+                columns[index] = columns[index]._replace(labels=labels)
     if _COLUMN_NAME in fields:
         names = Cursor(event, fields[_COLUMN_NAME])
         for index, column in enumerate(columns):
@@ -132,13 +175,15 @@ def _described(
     return columns
 
 
-def _collations(event: Event, fields: dict[int, bytes], count: int) -> list[int]:
-    """Returns the collation of each text column in order, or none at all."""
-    if _COLUMN_CHARSET in fields:
-        return list(_lengths(event, fields[_COLUMN_CHARSET]))
-    if not fields.get(_DEFAULT_CHARSET):
+def _collations(
+    event: Event, each: bytes | None, by_default: bytes | None, count: int
+) -> list[int]:
+    """Returns the collation of each of these columns in order, or none at all."""
+    if each is not None:
+        return list(_lengths(event, each))
+    if not by_default:
         return []
-    default, *others = _lengths(event, fields[_DEFAULT_CHARSET])
+    default, *others = _lengths(event, by_default)
     collations = [default] * count
     for place, collation in zip(others[::2], others[1::2], strict=False):
         if place < count:
