@@ -15,8 +15,10 @@ whose encoding the items share. Differs: a unique key that the log does not name
 (binlog_row_metadata has the primary key only): the caller may name it.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from ...certifier.write_set import (
     PART_BYTES_MAX,
@@ -27,11 +29,14 @@ from ...certifier.write_set import (
     readable,
     table_item,
 )
-from .column_types import ColumnType, Opaque, Value, value_of
+from .column_types import Column, ColumnType, Opaque, Value, value_of
 from .compression import inflated
 from .cursor import Cursor
 from .events import Event, EventType, FormatDescription
+from .row_images import Field, RowImage, Values
 from .table_maps import Key, Table
+
+T = TypeVar("T")
 
 _E = EventType
 COMPRESSED = frozenset(range(_E.MARIADB_WRITE_ROWS_COMPRESSED_V1, 172))
@@ -68,6 +73,14 @@ Image: TypeAlias = dict[tuple[int, int], Value]
 """Values of a row by their part of a key: column, and number of characters in the key."""
 
 
+class RowKind(Enum):
+    """The change that a row event makes of each of its rows."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
 class Change(NamedTuple):
     """One row's change; `before` is None for an insert, `after` for a delete."""
 
@@ -75,39 +88,11 @@ class Change(NamedTuple):
     after: Image | None
 
 
-class _Walk(NamedTuple):
-    """The columns and key parts by which one kind of row image of one event is read."""
-
-    table: Table
-    columns: tuple[int, ...]
-    parts: dict[int, tuple[tuple[int, int], ...]]
-
-    def image(self, event: Event, content: bytes, position: int) -> tuple[Image, int]:
-        """Returns the row that begins at a position, and the position of its end."""
-        image: Image = {}
-        null_bytes = (len(self.columns) + 7) // 8
-        nulls = int.from_bytes(content[position : position + null_bytes], "little")
-        position += null_bytes
-        columns = self.table.columns
-        assert columns is not None, "a table whose rows cannot be read"
-        for place, index in enumerate(self.columns):
-            column = columns[index]
-            start = end = position
-            is_null = nulls >> place & 1
-            if not is_null:
-                start += column.length_bytes
-                length = int.from_bytes(content[position:start], "little")
-                end = start + column.width + length
-            if end > len(content):
-                raise event.invalid(
-                    f"a row of {self.table} that ends {end - len(content)} bytes too late, in "
-                    f"column {index + 1}",
-                    "rows as the table map describes them",
-                )
-            for part in self.parts.get(index, ()):
-                image[part] = None if is_null else value_of(column, content[start:end], part[1])
-            position = end
-        return image, position
+def kind_of(event: Event) -> RowKind:
+    """Returns the change that a row event makes."""
+    if event.type in WRITES:
+        return RowKind.INSERT
+    return RowKind.UPDATE if event.type in UPDATES else RowKind.DELETE
 
 
 def table_of(event: Event, format: FormatDescription) -> int:
@@ -115,11 +100,21 @@ def table_of(event: Event, format: FormatDescription) -> int:
     return Cursor(event).uint(4 if format.post_header_of(event.type) == 6 else 6)
 
 
-def changes(event: Event, format: FormatDescription, table: Table) -> Iterator[Change]:
-    """Yields the changes of a row event of a table whose columns are known.
+class RowsBody(NamedTuple):
+    """A row event without its head: `before`, `after` are bits for the columns that the images of
+    an update have; else both are the same. `content`: the rows.
+    """
+
+    before: bytes
+    after: bytes
+    content: bytes
+
+
+def rows_body(event: Event, format: FormatDescription, table: Table) -> RowsBody:
+    """Returns the rows of an event, inflated.
 
     Raises:
-        InvalidBinaryLog: the rows do not fit the table map.
+        InvalidBinaryLog: they do not fit the table map.
     """
     assert table.columns is not None, "a table whose rows cannot be read"
     cursor = Cursor(event)
@@ -131,43 +126,100 @@ def changes(event: Event, format: FormatDescription, table: Table) -> Iterator[C
         raise event.invalid(
             f"rows of {count} columns in {table}", f"{len(table.columns)}, as in its table map"
         )
-    first = _walk(cursor, table)
-    second = _walk(cursor, table) if event.type in UPDATES else first
+    before = after = cursor.take((count + 7) // 8)
+    if event.type in UPDATES:
+        after = cursor.take((count + 7) // 8)
     content = cursor.rest()
     if event.type in COMPRESSED:
         content = inflated(event, content)
-    return _rows(event, first, second, content)
+    return RowsBody(before, after, content)
 
 
-def _walk(cursor: Cursor, table: Table) -> _Walk:
-    assert table.columns is not None, "a table whose rows cannot be read"
-    count = len(table.columns)
-    present = cursor.uint((count + 7) // 8)
-    columns = tuple(index for index in range(count) if present >> index & 1)
-    parts = {part for key in table.keys for part in key.parts}
-    by_column = {
-        index: tuple(sorted(part for part in parts if part[0] == index)) for index, _ in parts
-    }
-    return _Walk(table, columns, by_column)
+def present_columns(bits: bytes, count: int) -> tuple[int, ...]:
+    """Returns the columns, of `count` from 0 on, that have their bit.
+
+    >>> present_columns(b"\\xf5", 4)
+    (0, 2)
+    """
+    # Servers set the bits after the last column's, too.
+    number = int.from_bytes(bits, "little")
+    return tuple(index for index in range(count) if number >> index & 1)
 
 
-def _rows(event: Event, first: _Walk, second: _Walk, content: bytes) -> Iterator[Change]:
-    position = 0
-    while position < len(content):
-        before: Image | None = None
-        after: Image | None = None
+def row_pairs(
+    event: Event, table: Table, before: RowImage[T], after: RowImage[T], content: bytes
+) -> Iterator[tuple[Values[T] | None, Values[T] | None]]:
+    """Yields the values of each row before and after its change.
+
+    Raises:
+        InvalidBinaryLog: the rows do not fit the table map.
+        UnreadableValue: a reader refuses a value.
+    """
+    kind = kind_of(event)
+    has_before, has_after = kind != RowKind.INSERT, kind != RowKind.DELETE
+    is_partial = event.type == EventType.PARTIAL_UPDATE_ROWS
+    position, size = 0, len(content)
+    while position < size:
         start = position
-        if event.type in WRITES:
-            after, position = first.image(event, content, position)
-        else:
-            before, position = first.image(event, content, position)
-        if event.type in UPDATES:
-            if event.type == EventType.PARTIAL_UPDATE_ROWS:
-                position += _partial_bits(event, second.table, content[position:])
-            after, position = second.image(event, content, position)
+        old = new = None
+        if has_before:
+            old, position = before.read(event, content, position)
+        if is_partial:
+            position += _partial_bits(event, table, content[position:])
+        if has_after:
+            new, position = after.read(event, content, position)
         if position == start:
             raise event.invalid("rows without columns", "columns in each row")
-        yield Change(before, after)
+        yield old, new
+
+
+def changes(event: Event, format: FormatDescription, table: Table) -> Iterator[Change]:
+    """Yields the changes of a row event of a table whose columns are known.
+
+    Raises:
+        InvalidBinaryLog: the rows do not fit the table map.
+    """
+    body = rows_body(event, format, table)
+    first, second = _key_image(table, body.before), _key_image(table, body.after)
+    for before, after in row_pairs(event, table, first.rows, second.rows, body.content):
+        yield Change(
+            None if before is None else first.image(before),
+            None if after is None else second.image(after),
+        )
+
+
+class _KeyImage(NamedTuple):
+    """Reads the key parts of one kind of row image: `parts` are those of each column in a key."""
+
+    rows: RowImage[tuple[Value, ...]]
+    parts: tuple[tuple[tuple[int, int], ...], ...]
+
+    def image(self, values: Values[tuple[Value, ...]]) -> Image:
+        """Returns the values by their part of a key."""
+        return {
+            part: None if read is None else read[number]
+            for parts, read in zip(self.parts, values, strict=True)
+            for number, part in enumerate(parts)
+        }
+
+
+def _key_image(table: Table, present: bytes) -> _KeyImage:
+    assert table.columns is not None, "a table whose rows cannot be read"
+    parts = sorted({part for key in table.keys for part in key.parts})
+    by_column = {index: tuple(part for part in parts if part[0] == index) for index, _ in parts}
+    fields, found = [], present_columns(present, len(table.columns))
+    for index in found:
+        column, own = table.columns[index], by_column.get(index)
+        read = partial(_part_values, column, [prefix for _, prefix in own]) if own else None
+        fields.append(Field(column, column.name or f"@{index + 1}", read))
+    return _KeyImage(
+        RowImage(str(table), fields),
+        tuple(by_column[index] for index in found if index in by_column),
+    )
+
+
+def _part_values(column: Column, prefixes: Sequence[int], content: bytes) -> tuple[Value, ...]:
+    return tuple(value_of(column, content, prefix) for prefix in prefixes)
 
 
 def _partial_bits(event: Event, table: Table, content: bytes) -> int:
