@@ -131,6 +131,8 @@ def text_decoder(charset: str) -> Callable[[bytes], str] | None:
 
 
 def _latin1(content: bytes) -> str:
+    if content.isascii():
+        return content.decode("ascii")
     return codecs.charmap_decode(content, "strict", _LATIN1)[0]
 
 

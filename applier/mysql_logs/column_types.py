@@ -89,6 +89,7 @@ _BLOBS = {
     T.VECTOR,
     T.MARIADB_BLOB_COMPRESSED,
 }
+_BLOB_LENGTH_BYTES = range(1, 5)
 _VARCHARS = {T.VARCHAR, T.VAR_STRING, T.MARIADB_VARCHAR_COMPRESSED}
 _TEXTS = {T.VARCHAR, T.VAR_STRING, T.STRING, T.TINY_BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.BLOB}
 _METADATA_BYTES = {
@@ -145,7 +146,9 @@ def metadata_bytes_of(column_type: int) -> int:
 
 
 def column_of(column_type: int, metadata: bytes) -> Column | None:
-    """Returns the column that a table map describes; None for an unknown type."""
+    """Returns the column that a table map describes; None for an unknown type, or a BLOB whose
+    length has no length.
+    """
     if column_type not in _KNOWN:
         return None
     kind = ColumnType(column_type)
@@ -158,6 +161,8 @@ def column_of(column_type: int, metadata: bytes) -> Column | None:
         length_bytes = 1 if int.from_bytes(metadata, "little") < 256 else 2
     elif kind in _BLOBS:
         length_bytes = metadata[0]
+        if length_bytes not in _BLOB_LENGTH_BYTES:
+            return None
     elif kind in FRACTIONAL:
         width = FRACTIONAL[kind] + (metadata[0] + 1) // 2
     elif kind in (T.FLOAT, T.DOUBLE):
@@ -210,6 +215,27 @@ def value_of(column: Column, content: bytes, prefix: int = 0) -> Value:
     return Opaque(f"a key column of type {ColumnType(kind).name}")
 
 
+def decimal_of(content: bytes, precision: int, scale: int) -> Decimal:
+    """Returns a decimal: nine digits are four bytes, most significant first; incomplete groups of
+    digits are at both ends.
+    """
+    # The bit of the sign is set in numbers from 0 on; below, all bits are inverted.
+    negative = not content[0] & 0x80
+    content = bytes([content[0] ^ 0x80]) + content[1:]
+    if negative:
+        content = bytes(byte ^ 0xFF for byte in content)
+    whole = precision - scale
+    digits, position = "", 0
+    groups = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
+    for count in groups:
+        size = _DIGIT_BYTES[count]
+        if count:
+            number = int.from_bytes(content[position : position + size], "big")
+            digits += f"{number:0{count}}"
+        position += size
+    return Decimal((int(negative), tuple(map(int, digits or "0")), -scale))
+
+
 def _text(content: bytes, collation: int | None, prefix: int) -> Value:
     if collation == BINARY_COLLATION:
         return content[:prefix] if prefix else content
@@ -234,27 +260,6 @@ def _text(content: bytes, collation: int | None, prefix: int) -> Value:
 
 def _decimal_bytes(digits: int) -> int:
     return digits // 9 * 4 + _DIGIT_BYTES[digits % 9]
-
-
-def decimal_of(content: bytes, precision: int, scale: int) -> Decimal:
-    """Returns a decimal: nine digits are four bytes, most significant first; incomplete groups of
-    digits are at both ends.
-    """
-    # The bit of the sign is set in numbers from 0 on; below, all bits are inverted.
-    negative = not content[0] & 0x80
-    content = bytes([content[0] ^ 0x80]) + content[1:]
-    if negative:
-        content = bytes(byte ^ 0xFF for byte in content)
-    whole = precision - scale
-    digits, position = "", 0
-    groups = [whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9]
-    for count in groups:
-        size = _DIGIT_BYTES[count]
-        if count:
-            number = int.from_bytes(content[position : position + size], "big")
-            digits += f"{number:0{count}}"
-        position += size
-    return Decimal((int(negative), tuple(map(int, digits or "0")), -scale))
 
 
 def _fractional(kind: int, content: bytes) -> str:

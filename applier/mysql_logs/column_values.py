@@ -61,7 +61,7 @@ def value_reader(column: Column, described: SourceColumn | None, mariadb: bool) 
         signed = not is_unsigned(column, described)
         return partial(int.from_bytes, byteorder="little", signed=signed)
     if kind == T.FLOAT:
-        return float_of
+        return _float
     if kind == T.DOUBLE:
         return lambda content: float(_DOUBLE.unpack(content)[0])
     if kind == T.NEWDECIMAL:
@@ -97,7 +97,7 @@ def _key_value(column: Column, content: bytes) -> RowValue:
     return value
 
 
-def float_of(content: bytes) -> float:
+def _float(content: bytes) -> float:
     """Returns the double of the fewest digits that is stored as this float: 0.1 for 0.1."""
     (value,) = _FLOAT.unpack(content)
     for digits in (6, 7, 8):
@@ -128,8 +128,8 @@ def _without_fraction(column: Column, described: SourceColumn | None) -> Reader:
 
 
 def _labels(column: Column, described: SourceColumn | None) -> tuple[str, ...]:
-    if column.labels:
-        decode = _decoder(column, described)
+    decode = text_decoder(_charset(column, described) or "")
+    if column.labels and decode:
         return tuple(decode(label) for label in column.labels)
     if described is None:
         raise ValueError("labels that neither the log nor a catalogue has")

@@ -49,16 +49,23 @@ def json_text(content: bytes) -> str:
     if not content:
         return "null"
     try:
-        return _value(content[0], content, 1, 0)
+        return _value(content[0], content, 1, len(content), 0)[0]
     except (StructError, IndexError) as error:
         raise ValueError(f"a JSON document that ends early: {error}") from None
 
 
-def _value(kind: int, content: bytes, start: int, depth: int) -> str:
+def _value(kind: int, content: bytes, start: int, limit: int, depth: int) -> tuple[str, int]:
+    """Returns the text of a value before `limit`, and a position that no value after it is before:
+    in a damaged document no value is read twice, else a few bytes could be read for ever.
+    """
     if kind < _LITERAL:
         if depth == DEPTH_MAX:
             raise ValueError(f"a JSON document with more than {DEPTH_MAX} levels")
-        return _container(kind, content, start, depth + 1)
+        return _container(kind, content, start, limit, depth + 1)
+    return _scalar(kind, content, start), start + 1
+
+
+def _scalar(kind: int, content: bytes, start: int) -> str:
     if kind == _LITERAL:
         return _LITERALS[content[start]]
     if kind in _NUMBERS:
@@ -71,28 +78,37 @@ def _value(kind: int, content: bytes, start: int, depth: int) -> str:
     raise ValueError(f"a JSON value of type {kind}")
 
 
-def _container(kind: int, content: bytes, start: int, depth: int) -> str:
+def _container(kind: int, content: bytes, start: int, limit: int, depth: int) -> tuple[str, int]:
     number, inlined = (_U32, _INLINED_LARGE) if kind & _LARGE else (_U16, _INLINED)
     (count,) = number.unpack_from(content, start)
+    end = start + number.unpack_from(content, start + number.size)[0]
     place = start + 2 * number.size
     keys: list[str] = []
     if not kind & _ARRAY:
         for _ in range(count):
-            (key,) = number.unpack_from(content, place)
+            key = start + number.unpack_from(content, place)[0]
             (key_bytes,) = _U16.unpack_from(content, place + number.size)
-            key += start
             keys.append(_quoted(content[key : key + key_bytes].decode()))
             place += number.size + _U16.size
     values: list[str] = []
+    free = place + count * (1 + number.size)
+    if max(end, free) > limit or free > end:
+        raise ValueError(f"a JSON container of {count} values in {end - start} bytes")
     for _ in range(count):
         value_kind, value_start = content[place], place + 1
-        if value_kind not in inlined:
+        if value_kind in inlined:
+            values.append(_scalar(value_kind, content, value_start))
+        else:
             value_start = start + number.unpack_from(content, value_start)[0]
-        values.append(_value(value_kind, content, value_start, depth))
+            if value_start < free:
+                raise ValueError("JSON values that overlap")
+            text, free = _value(value_kind, content, value_start, end, depth)
+            values.append(text)
         place += 1 + number.size
     if kind & _ARRAY:
-        return f"[{', '.join(values)}]"
-    return f"{{{', '.join(f'{key}: {value}' for key, value in zip(keys, values, strict=True))}}}"
+        return f"[{', '.join(values)}]", end
+    pairs = (f"{key}: {value}" for key, value in zip(keys, values, strict=True))
+    return f"{{{', '.join(pairs)}}}", end
 
 
 def _variable(content: bytes, start: int) -> bytes:
@@ -137,7 +153,8 @@ def double_text(value: float) -> str:
     if value == 0:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int), "JSON has finite numbers only"
+    if not isinstance(exponent, int):
+        raise ValueError(f"{value} in a JSON document")
     point = len(digits) + exponent
     if point in _PLAIN_EXPONENTS:
         text = f"{Decimal((sign, digits, exponent)):f}"

@@ -16,6 +16,7 @@ whose encoding the items share. Differs: a unique key that the log does not name
 """
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -72,11 +73,26 @@ Image: TypeAlias = dict[tuple[int, int], Value]
 """Values of a row by their part of a key: column, and number of characters in the key."""
 
 
+class RowKind(Enum):
+    """The change that a row event makes of each of its rows."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
 class Change(NamedTuple):
     """One row's change; `before` is None for an insert, `after` for a delete."""
 
     before: Image | None
     after: Image | None
+
+
+def kind_of(event: Event) -> RowKind:
+    """Returns the change that a row event makes."""
+    if event.type in WRITES:
+        return RowKind.INSERT
+    return RowKind.UPDATE if event.type in UPDATES else RowKind.DELETE
 
 
 def table_of(event: Event, format: FormatDescription) -> int:
@@ -120,7 +136,7 @@ def rows_body(event: Event, format: FormatDescription, table: Table) -> RowsBody
 
 
 def present_columns(bits: bytes, count: int) -> tuple[int, ...]:
-    """Returns those of `count` columns, from 0 on, that have their bit.
+    """Returns the columns, of `count` from 0 on, that have their bit.
 
     >>> present_columns(b"\\xf5", 4)
     (0, 2)
@@ -139,17 +155,18 @@ def row_pairs(
         InvalidBinaryLog: the rows do not fit the table map.
         UnreadableValue: a reader refuses a value.
     """
-    writes, updates = event.type in WRITES, event.type in UPDATES
+    kind = kind_of(event)
+    has_before, has_after = kind != RowKind.INSERT, kind != RowKind.DELETE
     is_partial = event.type == EventType.PARTIAL_UPDATE_ROWS
     position, size = 0, len(content)
     while position < size:
         start = position
         old = new = None
-        if not writes:
+        if has_before:
             old, position = before.read(event, content, position)
         if is_partial:
             position += _partial_bits(event, table, content[position:])
-        if writes or updates:
+        if has_after:
             new, position = after.read(event, content, position)
         if position == start:
             raise event.invalid("rows without columns", "columns in each row")

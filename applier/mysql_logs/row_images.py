@@ -37,7 +37,7 @@ class Field(NamedTuple, Generic[T]):
 class _Step(NamedTuple, Generic[T]):
     """Values of fixed widths, then the length of one that has no fixed width.
 
-    `converted`: the readers of the fixed ones, None if all are what `struct` gives.
+    `converted`: the readers of all these; None for what `struct` gives, and if that is all of them.
     `length_bytes`: of the last one's length, 0 if there is none. `read`: its reader, None if it is
     passed over.
     """
@@ -83,20 +83,19 @@ class RowImage(Generic[T]):
             for unpack, width, converted, length_bytes, read in steps:
                 found = unpack(content, position)
                 position += width
-                if length_bytes:
-                    *found, length = found  # type: ignore[assignment]  # a list serves as well
-                    if length_bytes == 3:
-                        length = int.from_bytes(length, "little")
-                else:
-                    length = 0
                 if converted is None:
                     values += found
                 else:
                     for value, convert in zip(found, converted, strict=True):
                         values.append(value if convert is None else convert(value))
-                if read is not None:
-                    values.append(read(content[position : position + length]))
-                position += length
+                if length_bytes:
+                    length = values.pop()
+                    if length_bytes == 3:
+                        length = int.from_bytes(length, "little")
+                    if read is not None:
+                        values.append(read(content[position : position + length]))
+                    position += length
+                    length = 0
         except struct.error:
             position = len(content) + 1
         except (ValueError, LookupError) as error:
@@ -147,7 +146,7 @@ def _steps(fields: Sequence[Field[T]]) -> Iterator[_Step[T]]:
         column = field.column
         if column.length_bytes:
             code += _LENGTH_CODES[column.length_bytes]
-            yield _step(code, readers, column.length_bytes, field.read)
+            yield _step(code, [*readers, None], column.length_bytes, field.read)
             code, readers = "", []
         elif field.read is None:
             code += f"{column.width}x"

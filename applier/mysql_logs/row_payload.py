@@ -9,33 +9,37 @@ Source: as of `row_events`, and of `table_maps`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from enum import Enum
+from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from .column_types import ColumnType
+from .charsets import BINARY, text_decoder
+from .column_types import Column, ColumnType
 from .column_values import RowValue, is_unsigned, value_reader
 from .events import Event, EventType, FormatDescription
 from .row_errors import SourceTableChanged, UnknownSourceTable, UnreadableValue
 from .row_events import (
     NO_TABLE_ID,
-    UPDATES,
-    WRITES,
+    RowKind,
+    kind_of,
     present_columns,
     row_pairs,
     rows_body,
     table_of,
 )
 from .row_images import Field, RowImage
-from .source_catalogue import SourceTable
+from .source_catalogue import SourceColumn, SourceTable
+from .system_versions import PERIOD, Pair, Row, current_changes, is_current
 from .table_maps import Table, read_table, table_id_of
+
+__all__ = ["Row", "RowKind", "TableRows", "packed", "table_rows", "unreadable_columns"]
 
 LAYOUTS_MAX: Final = 10_000
 """Table maps whose readers are kept, of all sources together."""
 _HEAD = Struct("<BBBI")
 _NO_PATH = "a transaction's rows"
-
-Row: TypeAlias = tuple[RowValue, ...]
 
 T = ColumnType
 _INTEGER_CODES = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
@@ -73,14 +77,7 @@ _LOGGED_AS: Mapping[str, Set[ColumnType]] = {
     **dict.fromkeys(_GEOMETRY_NAMES.split(), _GEOMETRIES),
 }
 """The types in a table map of a column that the catalogue has as this."""
-
-
-class RowKind(Enum):
-    """The change that a row event makes of each of its rows."""
-
-    INSERT = "insert"
-    UPDATE = "update"
-    DELETE = "delete"
+_LONG = {name for name, types in _LOGGED_AS.items() if types in (_STRINGS, _TEXTS, _BLOBS)}
 
 
 class TableRows(NamedTuple):
@@ -92,33 +89,65 @@ class TableRows(NamedTuple):
     kind: RowKind
     before: Sequence[int] | None
     after: Sequence[int] | None
-    rows: list[tuple[Row | None, Row | None]]
+    rows: list[Pair]
+
+
+class _Image(NamedTuple):
+    """The columns of an image's rows, their reader, and the place in what it returns that has
+    `is_current`, in a system-versioned table.
+    """
+
+    columns: tuple[int, ...]
+    rows: RowImage[RowValue]
+    end_place: int | None
 
 
 class _Layout:
     """A table as one table map and one catalogue describe it, and the readers of its images."""
 
     def __init__(self, table: Table, source: SourceTable, *, mariadb: bool) -> None:
+        assert table.columns is not None, "a table whose rows cannot be read"
         self.table = table
         self.source = source
+        self._columns = table.columns
         self._mariadb = mariadb
-        self._images: dict[bytes, tuple[tuple[int, ...], RowImage[RowValue]]] = {}
+        self._images: dict[bytes, _Image] = {}
+        kinds = [column.generated for column in source.columns]
+        hidden = [""] * (len(table.columns) - len(kinds))
+        if hidden and table.columns[len(kinds)].type == T.TIMESTAMP2:
+            hidden[:2] = PERIOD
+        self._kinds = kinds + hidden
+        self.is_versioned = PERIOD[1] in self._kinds
 
-    def image(self, present: bytes) -> tuple[tuple[int, ...], RowImage[RowValue]]:
-        """Returns the columns that have their bit, and the reader of images that have these.
+    def image(self, present: bytes) -> _Image:
+        """Returns the image of the columns that have their bit.
 
         Raises:
             UnreadableValue: no value of one of them can be read.
         """
-        if (found := self._images.get(present)) is None:
-            columns = present_columns(present, len(self.source.columns))
-            fields = [self._field(index) for index in columns]
-            found = self._images[present] = columns, RowImage(str(self.source), fields)
+        found = self._images.get(present)
+        if found is None:
+            found = self._images[present] = self._read(present)
         return found
 
+    def _read(self, present: bytes) -> _Image:
+        columns: list[int] = []
+        fields: list[Field[RowValue]] = []
+        end_place = None
+        for index in present_columns(present, len(self._columns)):
+            kind = self._kinds[index]
+            if kind == PERIOD[1]:
+                end_place = len(columns)
+                fields.append(Field(self._columns[index], kind, is_current))
+            elif kind == PERIOD[0] or index >= len(self.source.columns):
+                fields.append(Field(self._columns[index], kind, None))
+            else:
+                columns.append(index)
+                fields.append(self._field(index))
+        return _Image(tuple(columns), RowImage(str(self.source), fields), end_place)
+
     def _field(self, index: int) -> Field[RowValue]:
-        assert self.table.columns is not None, "a table whose rows cannot be read"
-        column, described = self.table.columns[index], self.source.columns[index]
+        column, described = self._columns[index], self.source.columns[index]
         try:
             read = value_reader(column, described, self._mariadb)
         except ValueError as error:
@@ -140,6 +169,17 @@ def packed(event: Event, format: FormatDescription) -> bytes:
     """Returns the record of a table map or row event of a log of this format."""
     post_header = format.post_header_of(event.type)
     return _HEAD.pack(event.type, post_header, format.is_mariadb, len(event.body)) + event.body
+
+
+def unreadable_columns(table: SourceTable) -> Iterator[tuple[SourceColumn, str]]:
+    """Yields the columns of which no value can be read, whatever the log has, and why."""
+    for column in table.columns:
+        # Labels are texts of the catalogue's.
+        charset = None if column.data_type in ("enum", "set") else column.charset
+        if column.data_type not in _LOGGED_AS:
+            yield column, f"type {column.data_type}, which is not known here"
+        elif charset not in (None, BINARY) and text_decoder(charset) is None:
+            yield column, f"character set {charset}, which is not known here"
 
 
 def table_rows(payload: bytes, catalogue: Mapping[str, SourceTable]) -> Iterator[TableRows]:
@@ -168,7 +208,7 @@ def table_rows(payload: bytes, catalogue: Mapping[str, SourceTable]) -> Iterator
                 raise event.invalid(
                     f"rows of table id {table_id}", "a table map with this id before"
                 )
-            yield _rows(event, format, layout)
+            yield from _rows(event, format, layout)
 
 
 def _records(payload: bytes) -> Iterator[tuple[Event, FormatDescription]]:
@@ -177,27 +217,43 @@ def _records(payload: bytes) -> Iterator[tuple[Event, FormatDescription]]:
         kind, post_header, is_mariadb, size = _HEAD.unpack_from(payload, position)
         start, position = position, position + _HEAD.size + size
         body = payload[position - size : position]
-        version = "MariaDB" if is_mariadb else "MySQL"
-        yield (
-            Event(_NO_PATH, start, kind, 0, 0, 0, size, body),
-            FormatDescription(version, 0, bytes([post_header]) * kind),
-        )
+        event = Event(_NO_PATH, start, kind, 0, 0, 0, size, body)
+        yield event, _format(post_header, is_mariadb)
 
 
-def _rows(event: Event, format: FormatDescription, layout: _Layout) -> TableRows:
+@cache
+def _format(post_header: int, is_mariadb: int) -> FormatDescription:
+    """Returns the part of a format description that a record has."""
+    version = "MariaDB" if is_mariadb else "MySQL"
+    return FormatDescription(version, 0, bytes([post_header]) * 255)
+
+
+def _rows(event: Event, format: FormatDescription, layout: _Layout) -> Iterator[TableRows]:
     if event.type == EventType.PARTIAL_UPDATE_ROWS:
         raise event.invalid(
             f"parts of JSON documents in {layout.source}", "binlog_row_value_options='' at it"
         )
     body = rows_body(event, format, layout.table)
-    before, old = layout.image(body.before)
-    after, new = layout.image(body.after)
-    rows = list(row_pairs(event, layout.table, old, new, body.content))
-    if event.type in WRITES:
-        return TableRows(layout.source, RowKind.INSERT, None, after, rows)
-    if event.type in UPDATES:
-        return TableRows(layout.source, RowKind.UPDATE, before, after, rows)
-    return TableRows(layout.source, RowKind.DELETE, before, None, rows)
+    before, after = layout.image(body.before), layout.image(body.after)
+    pairs = row_pairs(event, layout.table, before.rows, after.rows, body.content)
+    if not layout.is_versioned:
+        yield _table_rows(layout, kind_of(event), before, after, list(pairs))
+        return
+    changes = current_changes(pairs, before.end_place, after.end_place)
+    for kind, run in groupby(changes, key=itemgetter(0)):
+        yield _table_rows(layout, kind, before, after, [pair for _, pair in run])
+
+
+def _table_rows(
+    layout: _Layout, kind: RowKind, before: _Image, after: _Image, rows: list[Pair]
+) -> TableRows:
+    return TableRows(
+        layout.source,
+        kind,
+        None if kind == RowKind.INSERT else before.columns,
+        None if kind == RowKind.DELETE else after.columns,
+        rows,
+    )
 
 
 def _layout_of(
@@ -210,28 +266,33 @@ def _layout_of(
     layout = _layouts.get(key)
     if layout is None or catalogue.get(str(layout.table)) is not layout.source:
         table = read_table(event, format, {})
-        layout = _Layout(table, _fitting(event, table, catalogue), mariadb=format.is_mariadb)
+        source = _fitting(event, table, catalogue, mariadb=format.is_mariadb)
+        layout = _Layout(table, source, mariadb=format.is_mariadb)
         if len(_layouts) >= LAYOUTS_MAX:
             _layouts.clear()
         _layouts[key] = layout
     return layout
 
 
-def _fitting(event: Event, table: Table, catalogue: Mapping[str, SourceTable]) -> SourceTable:
+def _fitting(
+    event: Event, table: Table, catalogue: Mapping[str, SourceTable], *, mariadb: bool
+) -> SourceTable:
     """Returns the table of the catalogue that a table map describes."""
     source = catalogue.get(str(table))
     if source is None:
         raise UnknownSourceTable(table=str(table))
     if table.columns is None:
         raise event.invalid(f"{table} has {table.problem}", "types of MySQL 9 or MariaDB 12")
-    if len(table.columns) != len(source.columns):
+    hidden = table.columns[len(source.columns) :]
+    is_hidden = not hidden or (mariadb and _are_hidden(hidden, source))
+    if len(table.columns) < len(source.columns) or not is_hidden:
         raise SourceTableChanged(
             table=str(table),
             logged=f"{len(table.columns)} columns",
             described=f"{len(source.columns)}",
         )
     for number, (column, described) in enumerate(
-        zip(table.columns, source.columns, strict=True), 1
+        zip(table.columns, source.columns, strict=False), 1
     ):
         name = described.name if column.name is None else column.name
         if name != described.name or column.type not in _LOGGED_AS.get(described.data_type, ()):
@@ -241,3 +302,18 @@ def _fitting(event: Event, table: Table, catalogue: Mapping[str, SourceTable]) -
                 described=f"{described.column_type} as {described.name}",
             )
     return source
+
+
+def _are_hidden(columns: Sequence[Column], source: SourceTable) -> bool:
+    """Returns whether columns after the catalogue's are those that MariaDB does not show: a
+    version's begin and end, then a hash for each unique key that is too long for an index.
+    """
+    logged = [column.type for column in columns]
+    if logged[:2] == [T.TIMESTAMP2] * 2:
+        del logged[:2]
+    long = [
+        names
+        for names in source.unique_keys.values()
+        if any(each.name in names and each.data_type in _LONG for each in source.columns)
+    ]
+    return logged == [T.LONGLONG] * len(logged) and len(logged) <= len(long)

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1)
 _FRACTION_BITS = 24
+_UNITS = (0, 10_000, 100, 1)
+"""Microseconds that a fraction of so many bytes counts."""
 
 
 def date_text(content: bytes) -> str:
@@ -46,7 +48,7 @@ def packed(content: bytes, whole_bytes: int) -> int:
     number = int.from_bytes(content, "big") - (1 << 8 * len(content) - 1)
     bits = 8 * (len(content) - whole_bytes)
     size = abs(number)
-    microseconds = (size & (1 << bits) - 1) * 100 ** (3 - bits // 8)
+    microseconds = (size & (1 << bits) - 1) * _UNITS[bits // 8]
     size = size >> bits << _FRACTION_BITS | microseconds
     return -size if number < 0 else size
 
@@ -69,7 +71,7 @@ def time_text(number: int, digits: int) -> str:
 
 def timestamp_text(seconds: int, fraction: bytes = b"", digits: int = 0) -> str:
     """Returns a TIMESTAMP in UTC; 0 is the zero date."""
-    microseconds = int.from_bytes(fraction, "big") * 100 ** (3 - len(fraction))
+    microseconds = int.from_bytes(fraction, "big") * _UNITS[len(fraction)]
     text = str(_EPOCH + timedelta(seconds=seconds)) if seconds else "0000-00-00 00:00:00"
     return text + _fraction(microseconds, digits)
 

@@ -112,6 +112,7 @@ SHARED: dict[str, Sample] = {
     "decimal_unsigned": Sample("DECIMAL(20,2) UNSIGNED", ("999999999999999999.99",)),
     "bit_1": Sample("BIT(1)", ("b'1'", "b'0'", "NULL"), "v + 0"),
     "bit_10": Sample("BIT(10)", ("b'1000000011'", "0"), "v + 0"),
+    "bit_8": Sample("BIT(8)", ("255", "128"), "v + 0"),
     "bit_64": Sample("BIT(64)", ("18446744073709551615", "1"), "v + 0"),
     "year_": Sample("YEAR", ("1901", "2155", "0", "NULL"), "v + 0"),
     "date_": Sample(
@@ -138,6 +139,7 @@ SHARED: dict[str, Sample] = {
     "varchar_300": Sample(
         "VARCHAR(300) CHARACTER SET utf8mb4", ("REPEAT('x', 300)", "'a  '", "REPEAT('🐬', 70)")
     ),
+    "char_0": Sample("CHAR(0)", ("''", "NULL")),
     "binary_4": Sample("BINARY(4)", ("X'00000000'", "X'01020000'", "X'ff'", "NULL")),
     "binary_255": Sample("BINARY(255)", ("REPEAT(X'ff', 255)", "''", "X'20'")),
     "varbinary_300": Sample("VARBINARY(300)", ("X'00ff2000'", "''", "REPEAT(X'fe', 300)", "NULL")),
@@ -154,10 +156,15 @@ SHARED: dict[str, Sample] = {
     "enum_300": Sample(f"ENUM({_MANY})", ("1", "300", "NULL")),
     "enum_latin1": Sample("ENUM('a','Größe') CHARACTER SET latin1", ("1", "2")),
     "enum_ucs2": Sample("ENUM('a','Größe') CHARACTER SET ucs2", ("1", "2")),
+    "enum_binary": Sample(
+        "ENUM('a','B') CHARACTER SET binary", ("1", "2"), "CONVERT(v USING utf8mb4)"
+    ),
+    "enum_swe7": Sample("ENUM('a','Ö') CHARACTER SET swe7", ("1", "2")),
     "set_": Sample(
         "SET('a','B b','it''s','Größe') CHARACTER SET utf8mb4",
         ("1", "15", "0", "'a,Größe'", "NULL"),
     ),
+    "set_9": Sample("SET('0','1','2','3','4','5','6','7','8')", ("511", "256", "NULL")),
     "set_64": Sample(f"SET({_BITS})", ("18446744073709551615", "9223372036854775808", "1")),
     "geometry_": Sample(
         "GEOMETRY", ("ST_GeomFromText('POINT(1 2)')", "ST_GeomFromText('LINESTRING(0 0,1 1)')")

@@ -9,10 +9,16 @@ from typing import TypeAlias
 import pymysql
 
 from groupcert.applier.mysql_logs.compression import payload_events
-from groupcert.applier.mysql_logs.events import EventReader, EventType
+from groupcert.applier.mysql_logs.events import (
+    Event,
+    EventReader,
+    EventType,
+    FormatDescription,
+)
 from groupcert.applier.mysql_logs.row_events import ROWS
 from groupcert.applier.mysql_logs.row_payload import TableRows, packed, table_rows
 from groupcert.applier.mysql_logs.source_catalogue import SourceColumn, SourceTable
+from groupcert.applier.mysql_logs.system_versions import PERIOD
 
 Session: TypeAlias = "pymysql.Connection[pymysql.cursors.Cursor]"
 
@@ -45,11 +51,11 @@ def execute(session: Session, *statements: str) -> list[tuple[object, ...]]:
 def catalogue_of(session: Session, database: str) -> dict[str, SourceTable]:
     """What information_schema says of a database's tables."""
     columns: dict[str, list[SourceColumn]] = {}
-    for table, name, data_type, column_type, charset, nullable, extra in execute(
+    for table, name, data_type, column_type, charset, nullable, extra, expression in execute(
         session,
         "SELECT table_name, column_name, data_type, column_type, character_set_name, is_nullable, "
-        f"extra FROM information_schema.columns WHERE table_schema = '{database}' "
-        "ORDER BY table_name, ordinal_position",
+        "extra, generation_expression FROM information_schema.columns "
+        f"WHERE table_schema = '{database}' ORDER BY table_name, ordinal_position",
     ):
         columns.setdefault(str(table), []).append(
             SourceColumn(
@@ -58,9 +64,7 @@ def catalogue_of(session: Session, database: str) -> dict[str, SourceTable]:
                 column_type=text(column_type),
                 charset=None if charset is None else str(charset),
                 nullable=nullable == "YES",
-                generated=str(extra).partition(" GENERATED")[0].lower()
-                if "GENERATED" in str(extra)
-                else "",
+                generated=generated(str(extra), str(expression)),
             )
         )
     keys: dict[str, dict[str, list[str]]] = {}
@@ -83,7 +87,15 @@ def catalogue_of(session: Session, database: str) -> dict[str, SourceTable]:
     return found
 
 
-def logged(session: Session, folder: Path, work: Callable[[], None]) -> Path:
+def generated(extra: str, expression: str) -> str:
+    """How a column is made: empty, `virtual`, `stored`, or the begin or end of a row's version."""
+    if expression.lower() in PERIOD:
+        return expression.lower()
+    kind, found, _ = extra.partition(" GENERATED")
+    return kind.lower() if found else ""
+
+
+def logged(session: Session, folder: Path, work: Callable[[], object]) -> Path:
     """Does some work; returns the log file that has it and nothing else."""
     execute(session, "FLUSH BINARY LOGS")
     name = str(execute(session, "SHOW BINARY LOGS")[-1][0])
@@ -92,18 +104,20 @@ def logged(session: Session, folder: Path, work: Callable[[], None]) -> Path:
     return folder / name
 
 
-def payload_of(path: Path) -> bytes:
-    """The table maps and row events of a whole log, packed."""
+def logged_events(path: Path) -> Iterator[tuple[Event, FormatDescription]]:
+    """The table maps and row events of a whole log, and its format."""
     with path.open("rb") as file:
         reader = EventReader(file, str(path), path.stat().st_size)
-        return b"".join(
-            packed(event, reader.format)
-            for outer in reader
-            for event in (
-                payload_events(outer) if outer.type == EventType.TRANSACTION_PAYLOAD else [outer]
-            )
-            if event.type in ROWS or event.type == EventType.TABLE_MAP
-        )
+        for outer in reader:
+            inner = outer.type == EventType.TRANSACTION_PAYLOAD
+            for event in payload_events(outer) if inner else [outer]:
+                if event.type in ROWS or event.type == EventType.TABLE_MAP:
+                    yield event, reader.format
+
+
+def payload_of(path: Path) -> bytes:
+    """The table maps and row events of a whole log, packed."""
+    return b"".join(packed(*each) for each in logged_events(path))
 
 
 def rows_of(path: Path, catalogue: Mapping[str, SourceTable]) -> list[TableRows]:

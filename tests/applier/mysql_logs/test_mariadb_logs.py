@@ -18,8 +18,10 @@ from groupcert.applier.mysql_logs.binary_log_reader import (
     read_binary_log,
 )
 from groupcert.applier.mysql_logs.column_types import Column, ColumnType, value_of
+from groupcert.applier.mysql_logs.table_maps import keys_from
 from groupcert.certifier.write_set import TableKeys, table_item
 from tests import servers
+from tests.applier.mysql_logs.logged_rows import catalogue_of
 from tests.row_items import RowChange, row_items
 
 pytestmark = pytest.mark.database
@@ -311,6 +313,31 @@ def test_unique_keys_that_the_caller_names_are_in_the_write_set(
     change = RowChange(database="shop", table="t", before=before, after=after)
     assert transactions[1].items == tuple(row_items(change, keys))
     assert [len(each.items) for each in transactions] == [3, 3]
+
+
+def test_keys_of_the_catalogue_stand_in_for_those_that_the_log_leaves_out(
+    server: servers.MariaDbServer, session: Session
+) -> None:
+    execute(
+        session,
+        "SET GLOBAL binlog_row_metadata = NO_LOG",
+        "CREATE TABLE t (a INT, id INT PRIMARY KEY, v INT AS (a) VIRTUAL, mail VARCHAR(20) UNIQUE)",
+        "CREATE TABLE u (a INT, code INT NOT NULL UNIQUE) WITH SYSTEM VERSIONING",
+    )
+    path = logged(
+        server,
+        session,
+        "INSERT INTO t (a, id, mail) VALUES (5, 1, 'x'), (5, 2, NULL)",
+        "INSERT INTO u VALUES (1, 7)",
+        "UPDATE u SET a = 2",
+    )
+    reader = read_binary_log(path, keys=keys_from(catalogue_of(session, "shop")))
+    assert [each.keys for each in reader] == [
+        ("shop.t/PRIMARY/1", "shop.t/mail/x", "shop.t/PRIMARY/2"),
+        ("shop.u/PRIMARY/7",),
+        ("shop.u/PRIMARY/7",),
+    ]
+    assert reader.tables_without_keys == {}
 
 
 def test_statements_and_xa_end_where_the_server_ends_them(

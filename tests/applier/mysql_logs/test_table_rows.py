@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,9 +16,16 @@ from groupcert.applier.mysql_logs.row_errors import (
     UnknownSourceTable,
     UnreadableValue,
 )
-from groupcert.applier.mysql_logs.row_payload import RowKind, TableRows, packed, table_rows
+from groupcert.applier.mysql_logs.row_payload import (
+    RowKind,
+    TableRows,
+    packed,
+    table_rows,
+    unreadable_columns,
+)
 from groupcert.applier.mysql_logs.source_catalogue import SourceColumn, SourceTable
 from groupcert.applier.mysql_logs.table_maps import keys_from
+from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.write_set import TableKeys
 from tests.applier.mysql_logs import log_writer as w
 
@@ -166,6 +174,13 @@ def test_a_text_that_cannot_be_read_names_table_and_column(
     assert (found.value.table, found.value.column) == ("shop.orders", "d")
 
 
+def test_columns_that_cannot_be_read_are_known_from_the_catalogue_alone() -> None:
+    assert not [*unreadable_columns(TABLE)]
+    for changes, why in (({"charset": "swe7"}, "set swe7"), ({"data_type": "xml"}, "type xml")):
+        ((column, reason),) = unreadable_columns(with_column("d", **changes))
+        assert column.name == "d" and why in reason
+
+
 def test_parts_of_json_documents_are_refused_by_the_name_of_the_setting() -> None:
     with pytest.raises(InvalidBinaryLog, match="binlog_row_value_options=''"):
         read(MAP, w.rows(39, 10, image(ROWS[0])))
@@ -176,6 +191,23 @@ def test_rows_that_end_early_are_refused_wherever_they_end() -> None:
     for size in range(1, len(content)):
         with pytest.raises(InvalidBinaryLog, match="ends beyond its event"):
             read(MAP, w.rows(30, 10, content[:size]))
+
+
+def test_a_changed_byte_gives_rows_or_an_error_by_name() -> None:
+    chance = random.Random(38)
+    content = image((-5, b"xy", 65_535, "Größe", 8, 0.1, b"m", b"l", "n", 9))
+    events = [MAP, w.rows(31, 10, content * 4)]
+    outcomes: Counter[str] = Counter()
+    for _ in range(20_000):
+        damaged = [bytearray(event) for event in events]
+        body = chance.choice(damaged)
+        body[chance.randrange(HEADER_BYTES, len(body))] = chance.randrange(256)
+        try:
+            read(*map(bytes, damaged))
+            outcomes["rows"] += 1
+        except GroupcertError as error:
+            outcomes[error.reason] += 1
+    assert min(outcomes.values()) > 10 and len(outcomes) == 5, outcomes
 
 
 def test_rows_need_their_table_map() -> None:

@@ -27,7 +27,7 @@ def write_all(session: Session, samples: Mapping[str, Sample]) -> dict[str, list
     return {name: write_and_ask(session, name, sample) for name, sample in samples.items()}
 
 
-def compare_all(
+def assert_all_same(
     samples: Mapping[str, Sample],
     rows: Iterable[TableRows],
     states: Mapping[str, list[State]],
