@@ -61,7 +61,7 @@ def value_reader(column: Column, described: SourceColumn | None, mariadb: bool) 
         signed = not is_unsigned(column, described)
         return partial(int.from_bytes, byteorder="little", signed=signed)
     if kind == T.FLOAT:
-        return _float
+        return float_of
     if kind == T.DOUBLE:
         return lambda content: float(_DOUBLE.unpack(content)[0])
     if kind == T.NEWDECIMAL:
@@ -97,7 +97,7 @@ def _key_value(column: Column, content: bytes) -> RowValue:
     return value
 
 
-def _float(content: bytes) -> float:
+def float_of(content: bytes) -> float:
     """Returns the double of the fewest digits that is stored as this float: 0.1 for 0.1."""
     (value,) = _FLOAT.unpack(content)
     for digits in (6, 7, 8):

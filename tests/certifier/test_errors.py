@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from groupcert.applier import errors as applier_errors
+from groupcert.applier.mysql_logs import row_errors
 from groupcert.certifier import errors
 from groupcert.certifier.audit.answers import errors as audit_errors
 from groupcert.certifier.errors import GroupcertError
@@ -95,6 +96,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             postgresql_errors,
             rebuild_errors,
             recovery_errors,
+            row_errors,
             security_errors,
             transaction_errors,
             usage_errors,
