@@ -7,21 +7,45 @@ Source: information_schema of MySQL 5.7 to 9 and MariaDB 10.3 to 12: columns, st
 key_column_usage, referential_constraints.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+PERIOD = ("row start", "row end")
+"""Columns of a versioned table: from when to when a row was what it is."""
 SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 """Databases that no replica follows."""
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 """Runs a statement with values for its `%s`, and returns rows."""
+
+_WHERE = """(table_schema = %s OR %s = '' AND table_schema NOT IN %s)"""
+_COLUMNS = f"""
+SELECT table_schema, table_name, column_name, data_type, column_type, character_set_name,
+       collation_name, is_nullable, column_default, extra, generation_expression
+FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
+WHERE {_WHERE} AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
+ORDER BY table_schema, table_name, ordinal_position"""
+_KEYS = f"""
+SELECT table_schema, table_name, index_name, column_name,
+       CASE WHEN index_type = 'HASH' THEN NULL ELSE sub_part END
+FROM information_schema.statistics WHERE {_WHERE} AND non_unique = 0
+ORDER BY table_schema, table_name, index_name, seq_in_index"""
+_FOREIGN_KEYS = f"""
+SELECT table_schema, k.table_name, k.constraint_name, column_name, referenced_table_schema,
+       k.referenced_table_name, referenced_column_name, delete_rule, update_rule
+FROM information_schema.key_column_usage AS k JOIN information_schema.referential_constraints AS r
+  ON r.constraint_schema = k.table_schema AND r.constraint_name = k.constraint_name
+     AND r.table_name = k.table_name
+WHERE {_WHERE} AND k.referenced_table_name IS NOT NULL
+ORDER BY table_schema, k.table_name, k.constraint_name, ordinal_position"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceColumn:
     """A column. `data_type`, `column_type`: as information_schema spells them, in lower case:
     `int` and `int(10) unsigned`, `enum` and `enum('a','b')`. `charset`, `collation`: None unless it
-    is a text. `default`: as the catalogue has it. `generated`: empty, `virtual` or `stored`.
+    is a text. `default`: as the catalogue has it. `generated`: empty, `virtual`, `stored`, or of a
+    versioned table of MariaDB `row start` or `row end`.
     """
 
     name: str
@@ -89,33 +113,15 @@ def read_catalogue(query: Query, database: str = "") -> dict[str, SourceTable]:
         f"{place[0]}.{place[1]}": SourceTable(
             database=place[0],
             name=place[1],
-            columns=tuple(_column(*row) for row in rows),
+            columns=described,
             foreign_keys=_foreign_keys(foreign.get(place, ())),
-            **_keys(keys.get(place, ())),
+            **_keys(
+                keys.get(place, ()), {each.name for each in described if each.generated in PERIOD}
+            ),
         )
         for place, rows in columns.items()
+        for described in [tuple(_column(*row) for row in rows)]
     }
-
-
-_WHERE = """(table_schema = %s OR %s = '' AND table_schema NOT IN %s)"""
-_COLUMNS = f"""
-SELECT table_schema, table_name, column_name, data_type, column_type, character_set_name,
-       collation_name, is_nullable, column_default, extra
-FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
-WHERE {_WHERE} AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
-ORDER BY table_schema, table_name, ordinal_position"""
-_KEYS = f"""
-SELECT table_schema, table_name, index_name, column_name, sub_part
-FROM information_schema.statistics WHERE {_WHERE} AND non_unique = 0
-ORDER BY table_schema, table_name, index_name, seq_in_index"""
-_FOREIGN_KEYS = f"""
-SELECT table_schema, k.table_name, k.constraint_name, column_name, referenced_table_schema,
-       k.referenced_table_name, referenced_column_name, delete_rule, update_rule
-FROM information_schema.key_column_usage AS k JOIN information_schema.referential_constraints AS r
-  ON r.constraint_schema = k.table_schema AND r.constraint_name = k.constraint_name
-     AND r.table_name = k.table_name
-WHERE {_WHERE} AND k.referenced_table_name IS NOT NULL
-ORDER BY table_schema, k.table_name, k.constraint_name, ordinal_position"""
 
 
 def _by_table(
@@ -137,11 +143,14 @@ def _column(
     nullable: str,
     default: str | None,
     extra: str,
+    expression: str | None,
 ) -> SourceColumn:
-    extra = extra.lower()
-    generated = "stored" if "stored" in extra or "persistent" in extra else "virtual"
-    # MySQL says DEFAULT_GENERATED of a column whose default is an expression.
-    is_generated = "generated" in extra.replace("default_generated", "") or "virtual" in extra
+    extra, expression = extra.lower(), (expression or "").lower()
+    generated = ""
+    if expression in PERIOD:
+        generated = expression
+    elif expression:
+        generated = "virtual" if "virtual" in extra else "stored"
     return SourceColumn(
         name=name,
         data_type=data_type.lower(),
@@ -150,16 +159,20 @@ def _column(
         collation=collation,
         nullable=nullable == "YES",
         default=default,
-        generated=generated if is_generated or "persistent" in extra else "",
+        generated=generated,
         auto_increment="auto_increment" in extra,
     )
 
 
-def _keys(rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Returns the unique indexes of a table, as arguments of `SourceTable`."""
+def _keys(rows: Sequence[Sequence[Any]], period: Collection[str]) -> dict[str, Any]:
+    """Returns the unique indexes of a table, as arguments of `SourceTable`. `period`: columns that
+    the server adds to each key of a versioned table.
+    """
     columns: dict[str, list[str]] = {}
     inexact: dict[str, None] = {}
     for index, column, sub_part in rows:
+        if column in period:
+            continue
         columns.setdefault(index, []).append(column)
         if column is None or sub_part is not None:
             inexact[index] = None

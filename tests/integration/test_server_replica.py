@@ -146,6 +146,7 @@ def test_a_source_that_is_killed_is_followed_again(
         shop.run(20, seed=5)
         source.kill()
         source.start()
+        source.wait_ready()
         shop.run(20, seed=6)
         assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
     assert Target("postgresql", target_dsn).rows() == rows_at(source, shop)
