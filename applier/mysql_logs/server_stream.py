@@ -28,6 +28,7 @@ from ..errors import InvalidBinaryLog, PurgedAtSource, ReplicaAhead
 from .events import (
     CHECKSUM_BYTES,
     EVENT_BYTES_MAX,
+    HEADER,
     HEADER_BYTES,
     Event,
     EventType,
@@ -35,7 +36,6 @@ from .events import (
     checksum_matches,
     described_checksum_bytes,
     format_description,
-    parse_header,
 )
 from .gtid_set_encoding import encoded
 from .server_url import ServerUrl
@@ -49,6 +49,8 @@ START_SECONDS = 60.0
 WRITE_SECONDS = 3_600
 """Seconds that the server waits for a replica that does not read."""
 _BLOCK_BYTES = 1 << 18
+_BODY = 1 + HEADER_BYTES
+"""Where the body of an event begins in its packet."""
 _CHUNK_BYTES_MAX = (1 << 24) - 1
 _FLAG_ARTIFICIAL = 0x20
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
@@ -103,6 +105,7 @@ class ServerStream:
         self.server_id = server_id or zlib.crc32(replica.encode()) | 1 << 31
         self._event_bytes_max = event_bytes_max
         self._heartbeat_seconds = heartbeat_seconds
+        self._path = str(url)
         self._offset = 0
         self._is_found = False
         self._packets: _Packets | None = None
@@ -300,54 +303,40 @@ class ServerStream:
             raise self._url.failure(error) from error
 
     def _event(self, packet: bytes) -> Event:
-        header, body = packet[1 : 1 + HEADER_BYTES], packet[1 + HEADER_BYTES :]
-        path = f"{self._url}/{self.log_file}"
-        event = parse_header(path, self._offset, header)
-        if event.size_bytes != len(packet) - 1:
-            problem = f"an event of {event.size_bytes} bytes in a packet of {len(packet) - 1}"
+        """Returns the event of a packet, whose first byte is no part of it."""
+        timestamp, kind, server_id, size_bytes, end, flags = HEADER.unpack_from(packet, 1)
+        is_in_file = end and not flags & _FLAG_ARTIFICIAL and kind not in _HEARTBEATS
+        checksum_bytes, is_checked = self.format.checksum_bytes, self.format.checksum_bytes > 0
+        if not is_in_file or kind == EventType.FORMAT_DESCRIPTION:
+            checksum_bytes, is_checked = _unusual_checksum(packet, kind)
+        offset = max(0, end - size_bytes) if is_in_file else self._offset
+        body = packet[_BODY : len(packet) - checksum_bytes]
+        size = size_bytes if is_in_file else 0
+        event = Event(self._path, offset, kind, flags, timestamp, server_id, size, body)
+        if size_bytes != len(packet) - 1:
+            problem = f"an event of {size_bytes} bytes in a packet of {len(packet) - 1}"
             raise event.invalid(problem, "packets of one event each")
-        end = int.from_bytes(header[13:17], "little")
-        is_described = event.type == EventType.FORMAT_DESCRIPTION
-        is_in_no_file = not end or event.flags & _FLAG_ARTIFICIAL or event.type in _HEARTBEATS
-        if is_in_no_file and not is_described:
-            # Such events have a checksum by what the server thinks of the file before or after.
-            if checksum_matches(header, body):
-                body = body[:-CHECKSUM_BYTES]
-            event = event._replace(size_bytes=0, body=body)
-        else:
-            event = self._verified(
-                event._replace(offset=max(0, end - event.size_bytes)), header, body
-            )
+        if is_checked and not _has_checksum(packet):
+            raise event.invalid("the checksum of the event does not match", "what the server wrote")
+        if is_in_file:
             self._offset = end
-        self._note(event, is_described)
+        self._note(event)
         return event
 
-    def _note(self, event: Event, is_described: bool) -> None:
+    def _note(self, event: Event) -> None:
         """Keeps what an event says of those after it."""
         assert self._packets is not None, "an event without a connection"
-        if is_described:
+        if event.type == EventType.FORMAT_DESCRIPTION:
             self.format = format_description(event)
+        elif not self.format.server_version and event.type != EventType.ROTATE:
+            raise event.invalid(f"the first event is of type {event.type}", "a format description")
         elif event.type == EventType.ROTATE:
             self._offset = int.from_bytes(event.body[:8], "little")
             self.log_file = event.body[8:].decode("utf-8", "replace")
+            self._path = f"{self._url}/{self.log_file}"
         elif not self._is_found and event.type in _FOUND:
             self._is_found = True
             self._packets.wait_at_most(HEARTBEATS_MISSED_MAX * self._heartbeat_seconds)
-
-    def _verified(self, event: Event, header: bytes, body: bytes) -> Event:
-        checksum_bytes = self.format.checksum_bytes
-        if event.type == EventType.FORMAT_DESCRIPTION:
-            checksum_bytes = described_checksum_bytes(body)
-            # A server without checksums changes this event for its replicas and renews none.
-            if checksum_bytes and body[-CHECKSUM_BYTES - 1] == 0:
-                return event._replace(body=body[:-CHECKSUM_BYTES])
-        elif not self.format.server_version:
-            raise event.invalid(f"the first event is of type {event.type}", "a format description")
-        if not checksum_bytes:
-            return event._replace(body=body)
-        if not checksum_matches(header, body):
-            raise event.invalid("the checksum of the event does not match", "what the server wrote")
-        return event._replace(body=body[:-CHECKSUM_BYTES])
 
     def _refusal(self, packet: bytes) -> GroupcertError:
         """Returns the error for one that the server sent in place of an event."""
@@ -369,7 +358,7 @@ class ServerStream:
             next_step = "raise max_allowed_packet and replica_max_allowed_packet there"
             return SourceRefused(source=source, problem=text, next_step=next_step)
         return InvalidBinaryLog(
-            path=f"{source}/{self.log_file}",
+            path=self._path,
             offset=self._offset,
             problem=f"the server cannot send it ({text})",
             expected="a log that its server can read",
@@ -427,6 +416,22 @@ class _Packets:
             raise TransactionTooLarge(
                 bytes=size_bytes, bytes_max=self._event_bytes_max, advice=advice
             )
+
+
+def _has_checksum(packet: bytes) -> bool:
+    return checksum_matches(packet[1:_BODY], memoryview(packet)[_BODY:])
+
+
+def _unusual_checksum(packet: bytes, kind: int) -> tuple[int, bool]:
+    """Returns the bytes of the checksum of a format description, or of an event that is in no file,
+    and whether it is to be verified.
+    """
+    if kind == EventType.FORMAT_DESCRIPTION:
+        checksum_bytes = described_checksum_bytes(packet[_BODY:])
+        # A server without checksums changes this event for its replicas and renews none.
+        return checksum_bytes, bool(checksum_bytes and packet[-CHECKSUM_BYTES - 1])
+    # They have one by what the server thinks of the file before or after.
+    return CHECKSUM_BYTES * _has_checksum(packet), False
 
 
 def mariadb_gtids(text: str) -> GtidSet:

@@ -211,8 +211,10 @@ class SourceLog:
         stamps = (transaction.last_committed, transaction.sequence_number)
         if not transaction.sequence_number:
             stamps = (self._number - interval, self._number)
-        wanted = [each for each in transaction.statements if self._concerns(each.databases)]
-        payload = self._payload_of(transaction._replace(statements=tuple(wanted)))
+        if transaction.statements:
+            wanted = [each for each in transaction.statements if self._concerns(each.databases)]
+            transaction = transaction._replace(statements=tuple(wanted))
+        payload = self._payload_of(transaction)
         # A commit parent of 0 is none, and its transaction runs alone.
         header = transaction.header._replace(
             commit_parent=self.version - interval + 1, file=self._file

@@ -4,9 +4,11 @@ whatever happens to them.
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
@@ -79,6 +81,11 @@ class Received:
             if is_enough():
                 return
 
+    def take_more(self, transactions: int) -> None:
+        """Takes news until so many more transactions were received."""
+        enough = len(self.transactions) + transactions
+        self.take(lambda: len(self.transactions) >= enough)
+
     def take_until(self, newest: GtidSet) -> None:
         """Takes news until these were received."""
         self.take(lambda: newest <= self.gtids)
@@ -134,19 +141,36 @@ def test_what_fills_a_gap_is_older_than_what_was_executed_beyond_it(
     assert versions == [(names[6], 7), *zip(names[12:], count(13))]
 
 
-def test_a_killed_server_is_waited_for(server: servers.MariaDbServer, shop: GtidSet) -> None:
+def test_a_server_that_is_killed_under_load_is_waited_for(
+    server: servers.MariaDbServer, shop: GtidSet
+) -> None:
     received = Received(shop, server.url)
-    for part in range(3):
-        live.insert_together(server, part * 1_000)
-        received.take_until(live.last_gtids(server))
+    keys = count()
+    is_over = threading.Event()
+
+    def insert() -> None:
+        while not is_over.is_set():
+            with suppress(pymysql.err.MySQLError):
+                inserts = [f"INSERT INTO shop.orders VALUES ({next(keys)}, '')" for _ in range(50)]
+                live.execute(server, *inserts)
+
+    load = [threading.Thread(target=insert) for _ in range(4)]
+    for thread in load:
+        thread.start()
+    for _ in range(4):
+        received.take_more(200)
         server.kill()
         received.take(lambda: received.news[-1].source == "")
         server.start()
         server.wait_ready()
-    live.insert_together(server, 5_000)
+    is_over.set()
+    for thread in load:
+        thread.join()
     received.take_until(live.last_gtids(server))
     names = [each.named for each in live.logged(server)]
     assert [each.gtid for each in received.transactions] == names[shop.count() :]
+    versions = [each.version for each in received.transactions]
+    assert versions == [*range(shop.count() + 1, len(names) + 1)]
 
 
 def test_at_the_end_of_one_server_the_next_one_goes_on(tmp_path: Path) -> None:
