@@ -23,7 +23,7 @@ from ...applier.mysql_logs.server_stream import ServerStream, domain_numbers, ma
 from ...applier.mysql_logs.server_url import ServerUrl
 from ...applier.mysql_logs.source_errors import SourceLost, SourceRefused
 from ...applier.queue.relay_group import RelayEntry
-from ...certifier.errors import Fenced, InvalidSetting
+from ...certifier.errors import Fenced, GroupcertError, InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from ...certifier.write_set import TableKeys
 from .sources import SourceNews, in_turn
@@ -270,23 +270,28 @@ def _news(
     batch: list[RelayEntry] = []
     size, since, asked, version = 0, 0.0, 0.0, 0
     position = next_position()
-    for event in events:
-        now = time.monotonic()
-        for entry in log.entries(event, stream.log_file, position + len(batch)):
-            since = since if batch else now
-            batch.append(entry)
-            size += len(entry.payload)
-        is_full = len(batch) >= ENTRIES_MAX or size >= BYTES_MAX or now - since > HOLD_SECONDS
-        if (batch and (is_full or not stream.has_more)) or event.type in _HEARTBEATS:
-            if now - asked > ASK_SECONDS:
-                version, asked = _source_version(stream, log), now
-            yield SourceNews(batch, log.name, version)
-            batch, size = [], 0
-            position = next_position()
+    try:
+        for event in events:
+            now = time.monotonic()
+            for entry in log.entries(event, stream.log_file, position + len(batch)):
+                since = since if batch else now
+                batch.append(entry)
+                size += len(entry.payload)
+            is_full = len(batch) >= ENTRIES_MAX or size >= BYTES_MAX or now - since > HOLD_SECONDS
+            if (batch and (is_full or not stream.has_more)) or event.type in _HEARTBEATS:
+                if now - asked > ASK_SECONDS:
+                    version, asked = _source_version(stream, log), now
+                yield SourceNews(batch, log.name, version)
+                batch, size = [], 0
+                position = next_position()
+    except GroupcertError:
+        # What was read before the failure is whole: a replica that stops there is to have it.
+        yield SourceNews(batch, log.name, version)
+        raise
 
 
 def _source_version(stream: ServerStream, log: SourceLog) -> int:
-    """Returns how many transactions the source has, counted as their versions are."""
+    """Returns the number of transactions that the source has, counted as their versions are."""
     newest = stream.newest()
     if not stream.is_mariadb:
         return newest.count()

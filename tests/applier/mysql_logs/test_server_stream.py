@@ -246,7 +246,7 @@ def test_a_server_without_a_log_is_refused(tmp_path: Path) -> None:
 
 def test_where_no_server_is_the_source_is_lost(server: servers.MariaDbServer) -> None:
     with pytest.raises(SourceLost, match="start it, or name another"):
-        opened(f"mysql://root@{HOST}:1")
+        opened(f"mysql://repl@{HOST}:1")
 
 
 def test_a_number_that_another_replica_has_is_refused(server: servers.MariaDbServer) -> None:
