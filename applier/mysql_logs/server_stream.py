@@ -185,8 +185,8 @@ class ServerStream:
         return self._packets is not None and self._packets.has_more()
 
     def newest(self) -> GtidSet:
-        """Returns what the server has executed now; of MariaDB the newest of each domain. It takes
-        another connection, and a round trip.
+        """Returns the GTIDs executed by now; of MariaDB the newest of each domain. It takes another
+        connection, and a round trip.
 
         Raises:
             SourceLost: the server does not answer.
