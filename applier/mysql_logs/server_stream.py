@@ -67,6 +67,7 @@ _BINLOG_DUMP_GTID = 0x1E
 _THROUGH_GTID = 0x04
 _CANNOT_SERVE = 1236
 _HOST_CHARACTERS_MAX = 60
+_UNKNOWN_GTID = re.compile(r"GTID (\d+-\d+-\d+),? (?:which is not in|requested by)")
 _MARIADB_SOURCE = re.compile(r"\d+-\d+")
 _SETTINGS = "log_bin", "binlog_format", "gtid_mode", "server_id", "version"
 
@@ -76,7 +77,7 @@ class ServerStream:
 
     `is_mariadb`: of the server. `server_id`: of the replica. `format`, `log_file`: of the events
     that come next, and the name of the file that they are in. `executed`: what the server had
-    executed when the stream was opened; of MariaDB the newest of each domain.
+    executed when it was asked last; of MariaDB the newest of each domain.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ServerStream:
         *,
         server_id: int = 0,
         event_bytes_max: int = EVENT_BYTES_MAX,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        heartbeat_seconds: float = 0,
     ) -> None:
         """Prepares a stream for the replica of this name; nothing is connected before `open`.
 
@@ -94,7 +95,7 @@ class ServerStream:
             server_id: of the replica, 1 to 2^32 - 1; 0: a number of its own, made of its name.
             event_bytes_max: the largest event that is taken.
             heartbeat_seconds: how long the server may be silent; after three times as long it is
-                given up.
+                given up. 0: `HEARTBEAT_SECONDS`.
         """
         self.is_mariadb = False
         self.format = FormatDescription("", 0, b"")
@@ -104,9 +105,10 @@ class ServerStream:
         self._replica = replica
         self.server_id = server_id or zlib.crc32(replica.encode()) | 1 << 31
         self._event_bytes_max = event_bytes_max
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat_seconds = heartbeat_seconds or HEARTBEAT_SECONDS
         self._path = str(url)
         self._offset = 0
+        self._begin = ""
         self._is_found = False
         self._packets: _Packets | None = None
         self._connections: list[Any] = []
@@ -120,20 +122,23 @@ class ServerStream:
             SourceLost: it does not answer.
         """
         self._is_found = False
+        self.executed = GtidSet()
         connection = self._connect()
         variables = self._variables(connection)
         self.is_mariadb = "mariadb" in variables["version"].lower()
         self._check(connection, variables)
         self._check_kind(executed)
-        self.executed = self.newest()
+        self.newest()
         if self.is_mariadb:
             self._check_domains(executed)
-            begin = _mariadb_registration(executed)
+            self._begin = _mariadb_state(executed)
+            registration = _mariadb_registration(self._begin)
             dump = b"\4\0\0\0\0\0" + self.server_id.to_bytes(4, "little")
             command = COMMAND.COM_BINLOG_DUMP
         else:
             self._check_executed(connection, executed)
-            begin = _mysql_registration(self._replica, self.server_id)
+            self._begin = str(executed)
+            registration = _mysql_registration(self._replica, self.server_id)
             gtids = encoded(executed)
             dump = _THROUGH_GTID.to_bytes(2, "little") + self.server_id.to_bytes(4, "little")
             dump += bytes(4) + (4).to_bytes(8, "little")
@@ -144,7 +149,7 @@ class ServerStream:
             connection,
             f"SET @master_heartbeat_period = {period_ns}, @source_heartbeat_period = {period_ns}, "
             "@master_binlog_checksum = @@global.binlog_checksum, "
-            f"@source_binlog_checksum = @@global.binlog_checksum, {begin}",
+            f"@source_binlog_checksum = @@global.binlog_checksum, {registration}",
         )
         self._query(connection, f"SET SESSION net_write_timeout = {WRITE_SECONDS}")
         self._send(connection, _REGISTER_SLAVE, self._registration(), has_answer=True)
@@ -189,14 +194,19 @@ class ServerStream:
         connection, and a round trip.
 
         Raises:
-            SourceLost: the server does not answer.
+            SourceLost: the server does not answer, or has less than before.
         """
         if len(self._connections) < 2:
             self._connect()
         # A MariaDB that was set up as a replica may have logged nothing yet.
         value = "@@gtid_binlog_pos, @@gtid_slave_pos" if self.is_mariadb else "@@gtid_executed"
         [texts] = self._query(self._connections[1], f"SELECT {value}")
-        return mariadb_gtids(",".join(texts)) if self.is_mariadb else GtidSet.parse(*texts)
+        found = mariadb_gtids(",".join(texts)) if self.is_mariadb else GtidSet.parse(*texts)
+        if not _includes(found, self.executed, is_mariadb=self.is_mariadb):
+            # It goes on to send the files that it has removed, without an error.
+            raise SourceLost(source=str(self._url), cause="its log was emptied")
+        self.executed = found
+        return found
 
     def hang_up(self) -> None:
         """Ends the connections: the iteration raises SourceLost."""
@@ -348,8 +358,12 @@ class ServerStream:
             return self._url.failure(pymysql.err.OperationalError(number, text))
         lowered = text.lower()
         if "purged" in lowered:
-            return PurgedAtSource(source=source, missing=f"a part of its log ({text})")
-        if "more gtids than" in lowered or "not in the master's binlog" in lowered:
+            return PurgedAtSource(
+                source=source, missing=f"its log after {self._begin or 'nothing'}"
+            )
+        if found := _UNKNOWN_GTID.search(text):
+            return ReplicaAhead(source=source, extra=found[1])
+        if "more gtids than" in lowered:
             return ReplicaAhead(source=source, extra=text)
         if "same server_uuid" in lowered or "same server_id" in lowered:
             next_step = "give each of its replicas a name and a server_id of its own"
@@ -452,6 +466,13 @@ def domain_numbers(gtids: GtidSet) -> dict[int, int]:
     return numbers
 
 
+def _includes(newer: GtidSet, older: GtidSet, *, is_mariadb: bool) -> bool:
+    if not is_mariadb:
+        return older <= newer
+    numbers = domain_numbers(newer)
+    return all(numbers.get(each, 0) >= number for each, number in domain_numbers(older).items())
+
+
 def mariadb_position(executed: GtidSet) -> dict[int, Gtid]:
     """Returns for each domain the newest GTID up to which everything of it is executed, at whatever
     server it began; a domain of which the first is missing is left out.
@@ -477,9 +498,12 @@ def mariadb_position(executed: GtidSet) -> dict[int, Gtid]:
     return position
 
 
-def _mariadb_registration(executed: GtidSet) -> str:
+def _mariadb_state(executed: GtidSet) -> str:
     position = mariadb_position(executed).values()
-    state = ",".join(f"{gtid.source}-{gtid.number}" for gtid in position)
+    return ",".join(f"{gtid.source}-{gtid.number}" for gtid in position)
+
+
+def _mariadb_registration(state: str) -> str:
     return (
         f"@mariadb_slave_capability = 4, @slave_connect_state = '{state}', "
         "@slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"

@@ -13,9 +13,11 @@ from contextlib import closing
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
+from groupcert.applier.mysql_logs import server_stream
 from groupcert.applier.mysql_logs.server_url import ServerUrl
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid_set import GtidSet
+from groupcert.members.replica import server_sources
 from tests.members.replica.test_server_sources import Received
 
 URL = os.environ.get("MYSQL_URL", "")
@@ -102,6 +104,16 @@ def test_what_a_source_lacks_is_told_by_its_name() -> None:
     insert(100, 1)
     received.take_until(executed())
     assert [each.version for each in received.transactions] == [before.count() + 1]
+
+
+def test_a_source_whose_log_was_emptied_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(server_sources, "ASK_SECONDS", 0.0)
+    received = Received(executed(), URL)
+    received.take(lambda: received.news[-1].source)
+    execute("RESET BINARY LOGS AND GTIDS")
+    with pytest.raises(ReplicaAhead, match=":1-3"):
+        received.take(lambda: False)
 
 
 def test_a_server_that_does_not_name_all_its_transactions_is_refused() -> None:

@@ -12,6 +12,7 @@ import pymysql
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
+from groupcert.applier.mysql_logs import server_stream
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
 from groupcert.applier.mysql_logs.source_errors import SourceRefused
@@ -19,6 +20,7 @@ from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import InvalidSetting, TransactionTooLarge
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.host.loopback import HOST
+from groupcert.members.replica import server_sources
 from groupcert.members.replica import sources as replica_sources
 from groupcert.members.replica.server_sources import ServerSources
 from groupcert.members.replica.sources import SourceNews
@@ -231,6 +233,18 @@ def test_a_source_that_cannot_serve_is_an_error_that_says_why(
     with pytest.raises(InvalidSetting, match="binlog_format"):
         Received(shop, server.url).take(lambda: False)
     live.execute(server, "SET GLOBAL binlog_format = ROW")
+
+
+def test_a_source_whose_log_was_emptied_is_behind(
+    server: servers.MariaDbServer, shop: GtidSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(server_sources, "ASK_SECONDS", 0.0)
+    received = Received(shop, server.url)
+    received.take(lambda: received.news[-1].source)
+    live.execute(server, "RESET MASTER")
+    with pytest.raises(ReplicaAhead, match="0-3-2"):
+        received.take(lambda: False)
 
 
 def test_one_that_refuses_is_left_for_one_that_serves(
