@@ -193,7 +193,7 @@ def test_what_was_purged_is_told(server: servers.MariaDbServer) -> None:
         list(stream)
     stream.close()
     stream = opened(server.url, "0-3-1")
-    with pytest.raises(PurgedAtSource, match="'its log after 0-3-1'.* start from a newer copy"):
+    with pytest.raises(PurgedAtSource, match=r"'its log after 0-3-1'.* start from a newer copy"):
         list(stream)
     stream.close()
 
