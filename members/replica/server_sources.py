@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from ...applier.errors import InvalidBinaryLog
-from ...applier.mysql_logs.binary_log_reader import BinaryLogTransaction, TransactionReader
+from ...applier.mysql_logs.binary_log_reader import (
+    BinaryLogTransaction,
+    LoggedStatement,
+    TransactionReader,
+)
 from ...applier.mysql_logs.events import Event, EventType
 from ...applier.mysql_logs.gtid_set_encoding import previous_gtids
 from ...applier.mysql_logs.lock_intervals import LockIntervals
@@ -212,7 +216,7 @@ class SourceLog:
         if not transaction.sequence_number:
             stamps = (self._number - interval, self._number)
         if transaction.statements:
-            wanted = [each for each in transaction.statements if self._concerns(each.databases)]
+            wanted = [each for each in transaction.statements if self._concerns(each)]
             transaction = transaction._replace(statements=tuple(wanted))
         payload = self._payload_of(transaction)
         # A commit parent of 0 is none, and its transaction runs alone.
@@ -221,9 +225,14 @@ class SourceLog:
         )
         return RelayEntry(position, self.version, gtid, *stamps, False, payload, header)
 
-    def _concerns(self, databases: tuple[str, ...] | None) -> bool:
-        """Returns whether a statement may update a database that the replica has."""
-        return not databases or any(map(self._url.has_database, databases))
+    def _concerns(self, statement: LoggedStatement) -> bool:
+        """Returns whether a statement may change what the replica has."""
+        if statement.databases:
+            return any(map(self._url.has_database, statement.databases))
+        # MariaDB does not say what a statement changes: it has to name another database than the
+        # one that its session was in.
+        name = self._url.database
+        return not statement.is_ddl or name in statement.text or name == statement.database
 
 
 def opened(stream: ServerStream, received: GtidSet) -> tuple[int, Iterator[Event]]:

@@ -22,7 +22,7 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.host.loopback import HOST
 from groupcert.members.replica import server_sources
 from groupcert.members.replica import sources as replica_sources
-from groupcert.members.replica.server_sources import ServerSources
+from groupcert.members.replica.server_sources import ServerSources, rows_only
 from groupcert.members.replica.sources import SourceNews
 from tests import servers
 from tests.applier.mysql_logs import server_streams as live
@@ -261,11 +261,28 @@ def test_a_statement_stops_a_replica_that_takes_rows_only(
     server: servers.MariaDbServer, shop: GtidSet
 ) -> None:
     live.execute(server, "INSERT INTO shop.orders VALUES (1, '')", "DROP TABLE shop.orders")
-    received = Received(shop, server.url)
-    received.sources = ServerSources([server.url], "r1")
+    received = Received(shop, server.url, payload_of=rows_only)
     with pytest.raises(SourceRefused, match=r"'DROP TABLE .*--skip-gtids 0-3:4"):
         received.take(lambda: False)
     assert [str(each.gtid) for each in received.transactions] == ["0-3:3"]
+
+
+def test_statements_in_other_databases_are_left_out(
+    server: servers.MariaDbServer, shop: GtidSet
+) -> None:
+    live.execute(
+        server,
+        "CREATE OR REPLACE DATABASE other",
+        "USE other",
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "DROP TABLE t",
+    )
+    received = Received(shop, f"{server.url}shop", payload_of=rows_only)
+    received.take_until(live.last_gtids(server))
+    assert [each.payload for each in received.transactions] == [b"", b"", b""]
+    live.execute(server, "USE other", "ALTER TABLE shop.orders ADD COLUMN more INT")
+    with pytest.raises(SourceRefused, match="ALTER TABLE shop"):
+        received.take(lambda: False)
 
 
 def test_a_transaction_above_the_limit_is_not_taken(
