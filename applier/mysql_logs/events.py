@@ -9,6 +9,7 @@ Format_description_event; MariaDB Knowledge Base, "Replication Protocol", pages 
 """
 
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from enum import IntEnum
@@ -20,6 +21,8 @@ MAGIC = b"\xfebin"
 ENCRYPTED_MAGIC = b"\xfdbin"
 HEADER_BYTES = 19
 CHECKSUM_BYTES = 4
+HEADER = struct.Struct("<IBIIIH")
+"""Timestamp, type, server id, size with header and checksum, end in the file, flags."""
 EVENT_BYTES_MAX = 1 << 30
 """The largest event that is read, in bytes: that is also the largest `max_allowed_packet`."""
 
@@ -224,20 +227,11 @@ class EventReader:
 
 def parse_header(path: str, offset: int, header: bytes) -> Event:
     """Returns the event that a header announces, with an empty body."""
-    number = int.from_bytes
-    return Event(
-        path=path,
-        offset=offset,
-        type=header[4],
-        flags=number(header[17:19], "little"),
-        timestamp=number(header[:4], "little"),
-        server_id=number(header[5:9], "little"),
-        size_bytes=number(header[9:13], "little"),
-        body=b"",
-    )
+    timestamp, kind, server_id, size_bytes, _, flags = HEADER.unpack(header)
+    return Event(path, offset, kind, flags, timestamp, server_id, size_bytes, b"")
 
 
-def checksum_matches(header: bytes, body: bytes) -> bool:
+def checksum_matches(header: bytes, body: bytes | memoryview) -> bool:
     """Returns whether an event's body ends with the checksum of all before it."""
     if header[4] == EventType.FORMAT_DESCRIPTION:
         # A server clears the flag when it closes the log, and does not renew the checksum.

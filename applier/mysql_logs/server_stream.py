@@ -28,6 +28,7 @@ from ..errors import InvalidBinaryLog, PurgedAtSource, ReplicaAhead
 from .events import (
     CHECKSUM_BYTES,
     EVENT_BYTES_MAX,
+    HEADER,
     HEADER_BYTES,
     Event,
     EventType,
@@ -35,7 +36,6 @@ from .events import (
     checksum_matches,
     described_checksum_bytes,
     format_description,
-    parse_header,
 )
 from .gtid_set_encoding import encoded
 from .server_url import ServerUrl
@@ -49,6 +49,8 @@ START_SECONDS = 60.0
 WRITE_SECONDS = 3_600
 """Seconds that the server waits for a replica that does not read."""
 _BLOCK_BYTES = 1 << 18
+_BODY = 1 + HEADER_BYTES
+"""Where the body of an event begins in its packet."""
 _CHUNK_BYTES_MAX = (1 << 24) - 1
 _FLAG_ARTIFICIAL = 0x20
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
@@ -65,6 +67,7 @@ _BINLOG_DUMP_GTID = 0x1E
 _THROUGH_GTID = 0x04
 _CANNOT_SERVE = 1236
 _HOST_CHARACTERS_MAX = 60
+_UNKNOWN_GTID = re.compile(r"GTID (\d+-\d+-\d+),? (?:which is not in|requested by)")
 _MARIADB_SOURCE = re.compile(r"\d+-\d+")
 _SETTINGS = "log_bin", "binlog_format", "gtid_mode", "server_id", "version"
 
@@ -74,7 +77,7 @@ class ServerStream:
 
     `is_mariadb`: of the server. `server_id`: of the replica. `format`, `log_file`: of the events
     that come next, and the name of the file that they are in. `executed`: what the server had
-    executed when the stream was opened; of MariaDB the newest of each domain.
+    executed when it was asked last; of MariaDB the newest of each domain.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class ServerStream:
         *,
         server_id: int = 0,
         event_bytes_max: int = EVENT_BYTES_MAX,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        heartbeat_seconds: float = 0,
     ) -> None:
         """Prepares a stream for the replica of this name; nothing is connected before `open`.
 
@@ -92,7 +95,7 @@ class ServerStream:
             server_id: of the replica, 1 to 2^32 - 1; 0: a number of its own, made of its name.
             event_bytes_max: the largest event that is taken.
             heartbeat_seconds: how long the server may be silent; after three times as long it is
-                given up.
+                given up. 0: `HEARTBEAT_SECONDS`.
         """
         self.is_mariadb = False
         self.format = FormatDescription("", 0, b"")
@@ -102,8 +105,10 @@ class ServerStream:
         self._replica = replica
         self.server_id = server_id or zlib.crc32(replica.encode()) | 1 << 31
         self._event_bytes_max = event_bytes_max
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeat_seconds = heartbeat_seconds or HEARTBEAT_SECONDS
+        self._path = str(url)
         self._offset = 0
+        self._begin = ""
         self._is_found = False
         self._packets: _Packets | None = None
         self._connections: list[Any] = []
@@ -117,20 +122,23 @@ class ServerStream:
             SourceLost: it does not answer.
         """
         self._is_found = False
+        self.executed = GtidSet()
         connection = self._connect()
         variables = self._variables(connection)
         self.is_mariadb = "mariadb" in variables["version"].lower()
         self._check(connection, variables)
         self._check_kind(executed)
-        self.executed = self.newest()
+        self.newest()
         if self.is_mariadb:
             self._check_domains(executed)
-            begin = _mariadb_registration(executed)
+            self._begin = _mariadb_state(executed)
+            registration = _mariadb_registration(self._begin)
             dump = b"\4\0\0\0\0\0" + self.server_id.to_bytes(4, "little")
             command = COMMAND.COM_BINLOG_DUMP
         else:
             self._check_executed(connection, executed)
-            begin = _mysql_registration(self._replica, self.server_id)
+            self._begin = str(executed)
+            registration = _mysql_registration(self._replica, self.server_id)
             gtids = encoded(executed)
             dump = _THROUGH_GTID.to_bytes(2, "little") + self.server_id.to_bytes(4, "little")
             dump += bytes(4) + (4).to_bytes(8, "little")
@@ -141,7 +149,7 @@ class ServerStream:
             connection,
             f"SET @master_heartbeat_period = {period_ns}, @source_heartbeat_period = {period_ns}, "
             "@master_binlog_checksum = @@global.binlog_checksum, "
-            f"@source_binlog_checksum = @@global.binlog_checksum, {begin}",
+            f"@source_binlog_checksum = @@global.binlog_checksum, {registration}",
         )
         self._query(connection, f"SET SESSION net_write_timeout = {WRITE_SECONDS}")
         self._send(connection, _REGISTER_SLAVE, self._registration(), has_answer=True)
@@ -182,18 +190,23 @@ class ServerStream:
         return self._packets is not None and self._packets.has_more()
 
     def newest(self) -> GtidSet:
-        """Returns what the server has executed now; of MariaDB the newest of each domain. It takes
-        another connection, and a round trip.
+        """Returns the GTIDs executed by now; of MariaDB the newest of each domain. It takes another
+        connection, and a round trip.
 
         Raises:
-            SourceLost: the server does not answer.
+            SourceLost: the server does not answer, or has less than before.
         """
         if len(self._connections) < 2:
             self._connect()
         # A MariaDB that was set up as a replica may have logged nothing yet.
         value = "@@gtid_binlog_pos, @@gtid_slave_pos" if self.is_mariadb else "@@gtid_executed"
         [texts] = self._query(self._connections[1], f"SELECT {value}")
-        return mariadb_gtids(",".join(texts)) if self.is_mariadb else GtidSet.parse(*texts)
+        found = mariadb_gtids(",".join(texts)) if self.is_mariadb else GtidSet.parse(*texts)
+        if not _includes(found, self.executed, is_mariadb=self.is_mariadb):
+            # It goes on to send the files that it has removed, without an error.
+            raise SourceLost(source=str(self._url), cause="its log was emptied")
+        self.executed = found
+        return found
 
     def hang_up(self) -> None:
         """Ends the connections: the iteration raises SourceLost."""
@@ -300,54 +313,40 @@ class ServerStream:
             raise self._url.failure(error) from error
 
     def _event(self, packet: bytes) -> Event:
-        header, body = packet[1 : 1 + HEADER_BYTES], packet[1 + HEADER_BYTES :]
-        path = f"{self._url}/{self.log_file}"
-        event = parse_header(path, self._offset, header)
-        if event.size_bytes != len(packet) - 1:
-            problem = f"an event of {event.size_bytes} bytes in a packet of {len(packet) - 1}"
+        """Returns the event of a packet, whose first byte is no part of it."""
+        timestamp, kind, server_id, size_bytes, end, flags = HEADER.unpack_from(packet, 1)
+        is_in_file = end and not flags & _FLAG_ARTIFICIAL and kind not in _HEARTBEATS
+        checksum_bytes, is_checked = self.format.checksum_bytes, self.format.checksum_bytes > 0
+        if not is_in_file or kind == EventType.FORMAT_DESCRIPTION:
+            checksum_bytes, is_checked = _unusual_checksum(packet, kind)
+        offset = max(0, end - size_bytes) if is_in_file else self._offset
+        body = packet[_BODY : len(packet) - checksum_bytes]
+        size = size_bytes if is_in_file else 0
+        event = Event(self._path, offset, kind, flags, timestamp, server_id, size, body)
+        if size_bytes != len(packet) - 1:
+            problem = f"an event of {size_bytes} bytes in a packet of {len(packet) - 1}"
             raise event.invalid(problem, "packets of one event each")
-        end = int.from_bytes(header[13:17], "little")
-        is_described = event.type == EventType.FORMAT_DESCRIPTION
-        is_in_no_file = not end or event.flags & _FLAG_ARTIFICIAL or event.type in _HEARTBEATS
-        if is_in_no_file and not is_described:
-            # Such events have a checksum by what the server thinks of the file before or after.
-            if checksum_matches(header, body):
-                body = body[:-CHECKSUM_BYTES]
-            event = event._replace(size_bytes=0, body=body)
-        else:
-            event = self._verified(
-                event._replace(offset=max(0, end - event.size_bytes)), header, body
-            )
+        if is_checked and not _has_checksum(packet):
+            raise event.invalid("the checksum of the event does not match", "what the server wrote")
+        if is_in_file:
             self._offset = end
-        self._note(event, is_described)
+        self._note(event)
         return event
 
-    def _note(self, event: Event, is_described: bool) -> None:
+    def _note(self, event: Event) -> None:
         """Keeps what an event says of those after it."""
         assert self._packets is not None, "an event without a connection"
-        if is_described:
+        if event.type == EventType.FORMAT_DESCRIPTION:
             self.format = format_description(event)
+        elif not self.format.server_version and event.type != EventType.ROTATE:
+            raise event.invalid(f"the first event is of type {event.type}", "a format description")
         elif event.type == EventType.ROTATE:
             self._offset = int.from_bytes(event.body[:8], "little")
             self.log_file = event.body[8:].decode("utf-8", "replace")
+            self._path = f"{self._url}/{self.log_file}"
         elif not self._is_found and event.type in _FOUND:
             self._is_found = True
             self._packets.wait_at_most(HEARTBEATS_MISSED_MAX * self._heartbeat_seconds)
-
-    def _verified(self, event: Event, header: bytes, body: bytes) -> Event:
-        checksum_bytes = self.format.checksum_bytes
-        if event.type == EventType.FORMAT_DESCRIPTION:
-            checksum_bytes = described_checksum_bytes(body)
-            # A server without checksums changes this event for its replicas and renews none.
-            if checksum_bytes and body[-CHECKSUM_BYTES - 1] == 0:
-                return event._replace(body=body[:-CHECKSUM_BYTES])
-        elif not self.format.server_version:
-            raise event.invalid(f"the first event is of type {event.type}", "a format description")
-        if not checksum_bytes:
-            return event._replace(body=body)
-        if not checksum_matches(header, body):
-            raise event.invalid("the checksum of the event does not match", "what the server wrote")
-        return event._replace(body=body[:-CHECKSUM_BYTES])
 
     def _refusal(self, packet: bytes) -> GroupcertError:
         """Returns the error for one that the server sent in place of an event."""
@@ -359,8 +358,12 @@ class ServerStream:
             return self._url.failure(pymysql.err.OperationalError(number, text))
         lowered = text.lower()
         if "purged" in lowered:
-            return PurgedAtSource(source=source, missing=f"a part of its log ({text})")
-        if "more gtids than" in lowered or "not in the master's binlog" in lowered:
+            return PurgedAtSource(
+                source=source, missing=f"its log after {self._begin or 'nothing'}"
+            )
+        if found := _UNKNOWN_GTID.search(text):
+            return ReplicaAhead(source=source, extra=found[1])
+        if "more gtids than" in lowered:
             return ReplicaAhead(source=source, extra=text)
         if "same server_uuid" in lowered or "same server_id" in lowered:
             next_step = "give each of its replicas a name and a server_id of its own"
@@ -369,7 +372,7 @@ class ServerStream:
             next_step = "raise max_allowed_packet and replica_max_allowed_packet there"
             return SourceRefused(source=source, problem=text, next_step=next_step)
         return InvalidBinaryLog(
-            path=f"{source}/{self.log_file}",
+            path=self._path,
             offset=self._offset,
             problem=f"the server cannot send it ({text})",
             expected="a log that its server can read",
@@ -429,6 +432,22 @@ class _Packets:
             )
 
 
+def _has_checksum(packet: bytes) -> bool:
+    return checksum_matches(packet[1:_BODY], memoryview(packet)[_BODY:])
+
+
+def _unusual_checksum(packet: bytes, kind: int) -> tuple[int, bool]:
+    """Returns the bytes of the checksum of a format description, or of an event that is in no file,
+    and whether it is to be verified.
+    """
+    if kind == EventType.FORMAT_DESCRIPTION:
+        checksum_bytes = described_checksum_bytes(packet[_BODY:])
+        # A server without checksums changes this event for its replicas and renews none.
+        return checksum_bytes, bool(checksum_bytes and packet[-CHECKSUM_BYTES - 1])
+    # They have one by what the server thinks of the file before or after.
+    return CHECKSUM_BYTES * _has_checksum(packet), False
+
+
 def mariadb_gtids(text: str) -> GtidSet:
     """Returns the set of GTIDs as MariaDB lists them, such as `0-1-100,1-1-7`."""
     gtids = GtidSet()
@@ -445,6 +464,13 @@ def domain_numbers(gtids: GtidSet) -> dict[int, int]:
         domain = int(source.partition("-")[0])
         numbers[domain] = max(numbers.get(domain, 0), gtids.intervals(source)[-1][1])
     return numbers
+
+
+def _includes(newer: GtidSet, older: GtidSet, *, is_mariadb: bool) -> bool:
+    if not is_mariadb:
+        return older <= newer
+    numbers = domain_numbers(newer)
+    return all(numbers.get(each, 0) >= number for each, number in domain_numbers(older).items())
 
 
 def mariadb_position(executed: GtidSet) -> dict[int, Gtid]:
@@ -472,9 +498,12 @@ def mariadb_position(executed: GtidSet) -> dict[int, Gtid]:
     return position
 
 
-def _mariadb_registration(executed: GtidSet) -> str:
+def _mariadb_state(executed: GtidSet) -> str:
     position = mariadb_position(executed).values()
-    state = ",".join(f"{gtid.source}-{gtid.number}" for gtid in position)
+    return ",".join(f"{gtid.source}-{gtid.number}" for gtid in position)
+
+
+def _mariadb_registration(state: str) -> str:
     return (
         f"@mariadb_slave_capability = 4, @slave_connect_state = '{state}', "
         "@slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0"

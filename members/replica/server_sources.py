@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from ...applier.errors import InvalidBinaryLog
-from ...applier.mysql_logs.binary_log_reader import BinaryLogTransaction, TransactionReader
+from ...applier.mysql_logs.binary_log_reader import (
+    BinaryLogTransaction,
+    LoggedStatement,
+    TransactionReader,
+)
 from ...applier.mysql_logs.events import Event, EventType
 from ...applier.mysql_logs.gtid_set_encoding import previous_gtids
 from ...applier.mysql_logs.lock_intervals import LockIntervals
@@ -23,7 +27,7 @@ from ...applier.mysql_logs.server_stream import ServerStream, domain_numbers, ma
 from ...applier.mysql_logs.server_url import ServerUrl
 from ...applier.mysql_logs.source_errors import SourceLost, SourceRefused
 from ...applier.queue.relay_group import RelayEntry
-from ...certifier.errors import Fenced, InvalidSetting
+from ...certifier.errors import Fenced, GroupcertError, InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from ...certifier.write_set import TableKeys
 from .sources import SourceNews, in_turn
@@ -211,17 +215,24 @@ class SourceLog:
         stamps = (transaction.last_committed, transaction.sequence_number)
         if not transaction.sequence_number:
             stamps = (self._number - interval, self._number)
-        wanted = [each for each in transaction.statements if self._concerns(each.databases)]
-        payload = self._payload_of(transaction._replace(statements=tuple(wanted)))
+        if transaction.statements:
+            wanted = [each for each in transaction.statements if self._concerns(each)]
+            transaction = transaction._replace(statements=tuple(wanted))
+        payload = self._payload_of(transaction)
         # A commit parent of 0 is none, and its transaction runs alone.
         header = transaction.header._replace(
             commit_parent=self.version - interval + 1, file=self._file
         )
         return RelayEntry(position, self.version, gtid, *stamps, False, payload, header)
 
-    def _concerns(self, databases: tuple[str, ...] | None) -> bool:
-        """Returns whether a statement may update a database that the replica has."""
-        return not databases or any(map(self._url.has_database, databases))
+    def _concerns(self, statement: LoggedStatement) -> bool:
+        """Returns whether a statement may change what the replica has."""
+        if statement.databases:
+            return any(map(self._url.has_database, statement.databases))
+        # MariaDB does not say what a statement changes: it has to name another database than the
+        # one that its session was in.
+        name = self._url.database
+        return not statement.is_ddl or name in statement.text or name == statement.database
 
 
 def opened(stream: ServerStream, received: GtidSet) -> tuple[int, Iterator[Event]]:
@@ -268,23 +279,28 @@ def _news(
     batch: list[RelayEntry] = []
     size, since, asked, version = 0, 0.0, 0.0, 0
     position = next_position()
-    for event in events:
-        now = time.monotonic()
-        for entry in log.entries(event, stream.log_file, position + len(batch)):
-            since = since if batch else now
-            batch.append(entry)
-            size += len(entry.payload)
-        is_full = len(batch) >= ENTRIES_MAX or size >= BYTES_MAX or now - since > HOLD_SECONDS
-        if (batch and (is_full or not stream.has_more)) or event.type in _HEARTBEATS:
-            if now - asked > ASK_SECONDS:
-                version, asked = _source_version(stream, log), now
-            yield SourceNews(batch, log.name, version)
-            batch, size = [], 0
-            position = next_position()
+    try:
+        for event in events:
+            now = time.monotonic()
+            for entry in log.entries(event, stream.log_file, position + len(batch)):
+                since = since if batch else now
+                batch.append(entry)
+                size += len(entry.payload)
+            is_full = len(batch) >= ENTRIES_MAX or size >= BYTES_MAX or now - since > HOLD_SECONDS
+            if (batch and (is_full or not stream.has_more)) or event.type in _HEARTBEATS:
+                if now - asked > ASK_SECONDS:
+                    version, asked = _source_version(stream, log), now
+                yield SourceNews(batch, log.name, version)
+                batch, size = [], 0
+                position = next_position()
+    except GroupcertError:
+        # What was read before the failure is whole: a replica that stops there is to have it.
+        yield SourceNews(batch, log.name, version)
+        raise
 
 
 def _source_version(stream: ServerStream, log: SourceLog) -> int:
-    """Returns how many transactions the source has, counted as their versions are."""
+    """Returns the number of transactions that the source has, counted as their versions are."""
     newest = stream.newest()
     if not stream.is_mariadb:
         return newest.count()

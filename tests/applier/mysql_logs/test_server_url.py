@@ -16,7 +16,7 @@ def test_a_url_has_percent_encoded_parts() -> None:
 
 
 def test_the_port_is_that_of_the_servers() -> None:
-    url = ServerUrl.parse("mysql://root@db.example")
+    url = ServerUrl.parse("mysql://repl@db.example")
     assert (str(url), url.database, url.mode) == ("db.example:3306", "", "preferred")
 
 

@@ -4,12 +4,15 @@ whatever happens to them.
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
+from groupcert.applier.mysql_logs import server_stream
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
 from groupcert.applier.mysql_logs.source_errors import SourceRefused
@@ -17,8 +20,9 @@ from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import InvalidSetting, TransactionTooLarge
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.host.loopback import HOST
+from groupcert.members.replica import server_sources
 from groupcert.members.replica import sources as replica_sources
-from groupcert.members.replica.server_sources import ServerSources
+from groupcert.members.replica.server_sources import ServerSources, rows_only
 from groupcert.members.replica.sources import SourceNews
 from tests import servers
 from tests.applier.mysql_logs import server_streams as live
@@ -79,6 +83,11 @@ class Received:
             if is_enough():
                 return
 
+    def take_more(self, transactions: int) -> None:
+        """Takes news until so many more transactions were received."""
+        enough = len(self.transactions) + transactions
+        self.take(lambda: len(self.transactions) >= enough)
+
     def take_until(self, newest: GtidSet) -> None:
         """Takes news until these were received."""
         self.take(lambda: newest <= self.gtids)
@@ -134,19 +143,36 @@ def test_what_fills_a_gap_is_older_than_what_was_executed_beyond_it(
     assert versions == [(names[6], 7), *zip(names[12:], count(13))]
 
 
-def test_a_killed_server_is_waited_for(server: servers.MariaDbServer, shop: GtidSet) -> None:
+def test_a_server_that_is_killed_under_load_is_waited_for(
+    server: servers.MariaDbServer, shop: GtidSet
+) -> None:
     received = Received(shop, server.url)
-    for part in range(3):
-        live.insert_together(server, part * 1_000)
-        received.take_until(live.last_gtids(server))
-        server.kill()
+    keys = count()
+    is_over = threading.Event()
+
+    def insert() -> None:
+        while not is_over.is_set():
+            with suppress(pymysql.err.MySQLError):
+                inserts = [f"INSERT INTO shop.orders VALUES ({next(keys)}, '')" for _ in range(50)]
+                live.execute(server, *inserts)
+
+    load = [threading.Thread(target=insert) for _ in range(4)]
+    for thread in load:
+        thread.start()
+    for part in range(4):
+        received.take_more(200)
+        server.stop() if part == 2 else server.kill()
         received.take(lambda: received.news[-1].source == "")
         server.start()
         server.wait_ready()
-    live.insert_together(server, 5_000)
+    is_over.set()
+    for thread in load:
+        thread.join()
     received.take_until(live.last_gtids(server))
     names = [each.named for each in live.logged(server)]
     assert [each.gtid for each in received.transactions] == names[shop.count() :]
+    versions = [each.version for each in received.transactions]
+    assert versions == [*range(shop.count() + 1, len(names) + 1)]
 
 
 def test_at_the_end_of_one_server_the_next_one_goes_on(tmp_path: Path) -> None:
@@ -209,6 +235,18 @@ def test_a_source_that_cannot_serve_is_an_error_that_says_why(
     live.execute(server, "SET GLOBAL binlog_format = ROW")
 
 
+def test_a_source_whose_log_was_emptied_is_behind(
+    server: servers.MariaDbServer, shop: GtidSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(server_sources, "ASK_SECONDS", 0.0)
+    received = Received(shop, server.url)
+    received.take(lambda: received.news[-1].source)
+    live.execute(server, "RESET MASTER")
+    with pytest.raises(ReplicaAhead, match="0-3-2"):
+        received.take(lambda: False)
+
+
 def test_one_that_refuses_is_left_for_one_that_serves(
     server: servers.MariaDbServer, shop: GtidSet
 ) -> None:
@@ -223,9 +261,27 @@ def test_a_statement_stops_a_replica_that_takes_rows_only(
     server: servers.MariaDbServer, shop: GtidSet
 ) -> None:
     live.execute(server, "INSERT INTO shop.orders VALUES (1, '')", "DROP TABLE shop.orders")
-    received = Received(shop, server.url)
-    received.sources = ServerSources([server.url], "r1")
+    received = Received(shop, server.url, payload_of=rows_only)
     with pytest.raises(SourceRefused, match=r"'DROP TABLE .*--skip-gtids 0-3:4"):
+        received.take(lambda: False)
+    assert [str(each.gtid) for each in received.transactions] == ["0-3:3"]
+
+
+def test_statements_in_other_databases_are_left_out(
+    server: servers.MariaDbServer, shop: GtidSet
+) -> None:
+    live.execute(
+        server,
+        "CREATE OR REPLACE DATABASE other",
+        "USE other",
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        "DROP TABLE t",
+    )
+    received = Received(shop, f"{server.url}shop", payload_of=rows_only)
+    received.take_until(live.last_gtids(server))
+    assert [each.payload for each in received.transactions] == [b"", b"", b""]
+    live.execute(server, "USE other", "ALTER TABLE shop.orders ADD COLUMN more INT")
+    with pytest.raises(SourceRefused, match="ALTER TABLE shop"):
         received.take(lambda: False)
 
 
