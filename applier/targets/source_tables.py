@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
-from ..mysql_logs.row_payload import RowKind, TableRows, table_rows
+from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..queue.relay_group import RelayEntry
@@ -438,6 +438,8 @@ def _unfit(source: SourceTable, mapping: TableMapping, found: FoundTable) -> Ite
         yield f"table {source} has no primary key, nor a unique one without NULL"
     for trigger in found.triggers:
         yield f"table {table} has the trigger {trigger}, whose changes come from the source, too"
+    for column, why in unreadable_columns(source):
+        yield f"column {source}.{column.name} cannot be read: {why}"
     written = {column.name for column in mapping.columns}
     for column in source.columns:
         if column.name in written and (why := unfit(column, found.columns.get(column.name))):

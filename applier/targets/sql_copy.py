@@ -7,8 +7,8 @@ from hashlib import sha256
 
 from ...certifier.gtid_set import GtidSet
 from ..errors import UnsuitableTarget
-from ..mysql_logs.snapshot import Snapshot
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..mysql_servers.snapshot import Snapshot
 from ..queue.target_progress import Checkpoint
 from .source_tables import BoundServerTables, ServerTables
 from .sql import CHECKPOINTS

@@ -112,7 +112,7 @@ def run_replica(config: ReplicaConfig) -> int:
 
 
 def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
-    """Returns what the replica follows, and how its rows are read."""
+    """Returns the sources of the replica, and the way to read their rows."""
     if not config.follows_server:
         members = ReplicaSources(
             config.sources, config.replica, config.credentials(), config.transaction_bytes_max

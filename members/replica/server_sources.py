@@ -23,9 +23,9 @@ from ...applier.mysql_logs.binary_log_reader import (
 from ...applier.mysql_logs.events import Event, EventType
 from ...applier.mysql_logs.gtid_set_encoding import previous_gtids
 from ...applier.mysql_logs.lock_intervals import LockIntervals
-from ...applier.mysql_logs.server_stream import ServerStream, domain_numbers, mariadb_position
-from ...applier.mysql_logs.server_url import ServerUrl
-from ...applier.mysql_logs.source_errors import SourceLost, SourceRefused
+from ...applier.mysql_servers.server_stream import ServerStream, domain_numbers, mariadb_position
+from ...applier.mysql_servers.server_url import ServerUrl
+from ...applier.mysql_servers.source_errors import SourceLost, SourceRefused
 from ...applier.queue.relay_group import RelayEntry
 from ...certifier.errors import Fenced, GroupcertError, InvalidSetting
 from ...certifier.gtid_set import GtidSet

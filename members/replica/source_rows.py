@@ -14,11 +14,11 @@ import structlog
 from pymysql.cursors import SSCursor
 
 from ...applier.errors import UnsuitableTarget
-from ...applier.mysql_logs.server_url import ServerUrl
-from ...applier.mysql_logs.snapshot import Snapshot, opened_snapshot
 from ...applier.mysql_logs.source_catalogue import SourceTable, read_catalogue
-from ...applier.mysql_logs.source_errors import SourceLost
 from ...applier.mysql_logs.table_maps import keys_from
+from ...applier.mysql_servers.server_url import ServerUrl
+from ...applier.mysql_servers.snapshot import Snapshot, opened_snapshot
+from ...applier.mysql_servers.source_errors import SourceLost
 from ...applier.targets.rocksdb import Decode
 from ...applier.targets.source_documents import SourceDocuments
 from ...applier.targets.source_tables import ServerTables
@@ -41,7 +41,7 @@ class SourceRows(Protocol):
         ...
 
     def decode(self) -> Decode:
-        """Returns what reads payloads for the embedded store."""
+        """Returns the reader of payloads for the embedded store."""
         ...
 
 

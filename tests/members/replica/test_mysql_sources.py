@@ -13,8 +13,8 @@ from contextlib import closing
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
-from groupcert.applier.mysql_logs import server_stream
-from groupcert.applier.mysql_logs.server_url import ServerUrl
+from groupcert.applier.mysql_servers import server_stream
+from groupcert.applier.mysql_servers.server_url import ServerUrl
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.replica import server_sources

@@ -12,10 +12,10 @@ import pymysql
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
-from groupcert.applier.mysql_logs import server_stream
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
-from groupcert.applier.mysql_logs.source_errors import SourceRefused
+from groupcert.applier.mysql_servers import server_stream
+from groupcert.applier.mysql_servers.source_errors import SourceRefused
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import InvalidSetting, TransactionTooLarge
 from groupcert.certifier.gtid_set import GtidSet
@@ -25,7 +25,7 @@ from groupcert.members.replica import sources as replica_sources
 from groupcert.members.replica.server_sources import ServerSources, rows_only
 from groupcert.members.replica.sources import SourceNews
 from tests import servers
-from tests.applier.mysql_logs import server_streams as live
+from tests.applier.mysql_servers import server_streams as live
 
 pytestmark = pytest.mark.database
 

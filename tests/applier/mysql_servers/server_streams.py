@@ -11,8 +11,8 @@ from groupcert.applier.mysql_logs.binary_log_reader import (
     TransactionReader,
     read_binary_log,
 )
-from groupcert.applier.mysql_logs.server_stream import ServerStream, mariadb_gtids
-from groupcert.applier.mysql_logs.server_url import ServerUrl
+from groupcert.applier.mysql_servers.server_stream import ServerStream, mariadb_gtids
+from groupcert.applier.mysql_servers.server_url import ServerUrl
 from groupcert.certifier.gtid_set import GtidSet
 from tests import servers
 

@@ -14,8 +14,8 @@ from struct import Struct
 from typing import Any
 
 from ...certifier.gtid_set import GtidSet
-from .column_values import RowValue, float_of
-from .source_catalogue import SourceColumn, SourceTable
+from ..mysql_logs.column_values import RowValue, float_of
+from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
 
 ROWS_PER_FETCH = 1_000
 _FLOAT = Struct("<f")

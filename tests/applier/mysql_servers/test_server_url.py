@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.applier.mysql_logs.server_url import ServerUrl
+from groupcert.applier.mysql_servers.server_url import ServerUrl
 from groupcert.certifier.errors import InvalidSetting
 
 

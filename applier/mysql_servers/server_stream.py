@@ -25,7 +25,7 @@ from ...certifier.errors import GroupcertError, InvalidSetting, TransactionTooLa
 from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ..errors import InvalidBinaryLog, PurgedAtSource, ReplicaAhead
-from .events import (
+from ..mysql_logs.events import (
     CHECKSUM_BYTES,
     EVENT_BYTES_MAX,
     HEADER,
@@ -37,7 +37,7 @@ from .events import (
     described_checksum_bytes,
     format_description,
 )
-from .gtid_set_encoding import encoded
+from ..mysql_logs.gtid_set_encoding import encoded
 from .server_url import ServerUrl
 from .source_errors import SourceLost, SourceRefused
 

@@ -12,14 +12,14 @@ import pytest
 
 from groupcert.applier.errors import InvalidBinaryLog, PurgedAtSource, ReplicaAhead
 from groupcert.applier.mysql_logs.events import EventType
-from groupcert.applier.mysql_logs.server_stream import ServerStream, mariadb_gtids
-from groupcert.applier.mysql_logs.server_url import ServerUrl
-from groupcert.applier.mysql_logs.source_errors import SourceLost, SourceRefused
+from groupcert.applier.mysql_servers.server_stream import ServerStream, mariadb_gtids
+from groupcert.applier.mysql_servers.server_url import ServerUrl
+from groupcert.applier.mysql_servers.source_errors import SourceLost, SourceRefused
 from groupcert.certifier.errors import InvalidSetting, TransactionTooLarge
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.host.loopback import HOST
 from tests import servers
-from tests.applier.mysql_logs import server_streams as live
+from tests.applier.mysql_servers import server_streams as live
 from tests.certificates import Authority
 
 pytestmark = pytest.mark.database

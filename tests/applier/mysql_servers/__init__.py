@@ -1,0 +1,1 @@
+"""Tests of applier/mysql_servers."""
