@@ -22,7 +22,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from ...certifier.errors import InvalidSetting
-from ...certifier.gtid import Gtid
+from ...certifier.gtid import Gtid, parse_uuid
 from ..errors import TransientFailure, UnsuitableTarget
 from ..mysql_logs.source_catalogue import SourceTable, read_catalogue
 from .sql import SqlTarget
@@ -57,6 +57,7 @@ NAME_LOCK_SECONDS = 1
 """Longest wait for the lock of a replica's name: a server needs a moment to notice a crash."""
 PACKET_BYTES_MIN = 1_024
 """Lower bound of `max_allowed_packet`, whatever the server's setting."""
+UUID_CHARACTERS = 36
 IDLE_SECONDS_MAX = 31_536_000
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
 """Nothing is cut or rounded; a source may have dates that are none."""
@@ -99,7 +100,10 @@ _QUALIFIED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?<![\w$.`])(?:{0}|`{0}`)
 _quoted = partial(quoted, quote="`")
 _table = partial(quoted_table, quote="`")
 _listed = partial(listed, quote="`")
-_BRANCH = re.compile(r"([0-9a-f]{32})(\w{0,32})groupcert/([0-9a-f]{16})/(\d+)/(\d+)")
+_BRANCH = re.compile(
+    r"(?:(?P<uuid>[0-9a-f]{32})(?P<tag>\w{0,32})|(?P<domain>\d+-\d+))"
+    r"groupcert/(?P<owner>[0-9a-f]{16})/(?P<number>\d+)/(?P<branch>\d+)"
+)
 _REPLICA = "replica VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _CREATE = (
     f"CREATE TABLE IF NOT EXISTS groupcert_checkpoint ({_REPLICA} PRIMARY KEY,"
@@ -199,7 +203,13 @@ class MySqlServer:
     defers_foreign_keys = True
     copying = ("SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0")
 
-    def __init__(self, url: str, *, lock_timeout_seconds: int = 0) -> None:
+    def __init__(
+        self, url: str, *, lock_timeout_seconds: int = 0, checks_foreign_keys: bool = True
+    ) -> None:
+        """Describes a server. `checks_foreign_keys`: no, where the source's log has all that its
+        foreign keys do: it has children before their parents.
+        """
+        self._checks_foreign_keys = checks_foreign_keys
         parts = urlsplit(url)
         self._database = unquote(parts.path.removeprefix("/"))
         if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not self._database:
@@ -236,9 +246,12 @@ class MySqlServer:
         session = MySqlSession(connection, self.name)
         ((session.packet_bytes_max,),) = session.run(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
-            f"SET SESSION innodb_lock_wait_timeout = {self._lock_timeout_seconds}",
+            # MySQL waits a second at least, and refuses a smaller number.
+            "SET SESSION innodb_lock_wait_timeout ="
+            f" GREATEST({self._lock_timeout_seconds}, NOT INSTR(VERSION(), 'MariaDB'))",
             f"SET SESSION wait_timeout = {IDLE_SECONDS_MAX}",
             "SET SESSION time_zone = '+00:00'",
+            f"SET SESSION foreign_key_checks = {int(self._checks_foreign_keys)}",
             "SELECT @@max_allowed_packet",
         )
         return session
@@ -415,18 +428,19 @@ class MySqlServer:
         branches = []
         for _, _, _, name in session.run("XA RECOVER"):
             match = _BRANCH.fullmatch(name.decode("latin-1") if isinstance(name, bytes) else name)
-            if match and match[3] == self._scoped(owner):
-                digits, tag = match[1], match[2]
-                uuid = "-".join(
-                    (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-                )
-                gtid = Gtid(f"{uuid}:{tag}" if tag else uuid, int(match[4]))
-                branches.append(Branch(owner, gtid, int(match[5])))
+            if match and match["owner"] == self._scoped(owner):
+                source = match["domain"] or parse_uuid(match["uuid"])
+                source += f":{match['tag']}" if match["tag"] else ""
+                gtid = Gtid(source, int(match["number"]))
+                branches.append(Branch(owner, gtid, int(match["branch"])))
         return branches
 
     def _xid(self, branch: Branch) -> str:
         """Returns a branch's XA name, two parts of 64 bytes at most: GTID source, and the rest."""
-        source = branch.gtid.source.replace("-", "").replace(":", "")
+        source = branch.gtid.source
+        # A UUID with its longest tag would not fit with dashes; MariaDB's sources need theirs.
+        if len(source) >= UUID_CHARACTERS:
+            source = source.replace("-", "").replace(":", "")
         rest = f"groupcert/{self._scoped(branch.owner)}/{branch.gtid.number}/{branch.number}"
         return f"X'{source.encode().hex()}',X'{rest.encode().hex()}',1"
 

@@ -29,13 +29,15 @@ _ROWS_END = bytes([ROW_PREFIX[0] + 1])
 class SourceDocuments:
     """Reads payloads of a source as rows of the store."""
 
-    def __init__(self, catalogue: Mapping[str, SourceTable]) -> None:
-        """Takes the tables of a catalogue.
+    def __init__(self, catalogue: Mapping[str, SourceTable], *, logs_cascades: bool) -> None:
+        """Takes the tables of a catalogue; `logs_cascades`: see `ServerTables`.
 
         Raises:
             UnsuitableTarget: a table cannot be kept; with all problems at once.
         """
-        if problems := [each for table in catalogue.values() for each in _unfit(table)]:
+        if problems := [
+            each for table in catalogue.values() for each in _unfit(table, logs_cascades)
+        ]:
             raise UnsuitableTarget(
                 target=TARGET,
                 problem="; ".join(problems),
@@ -79,10 +81,12 @@ class SourceDocuments:
 class DocumentsCopy:
     """Fills the store. A `CopyTarget`."""
 
-    def __init__(self, store: Store, catalogue: Mapping[str, SourceTable]) -> None:
+    def __init__(
+        self, store: Store, catalogue: Mapping[str, SourceTable], *, logs_cascades: bool
+    ) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._documents = SourceDocuments(catalogue)
+        self._documents = SourceDocuments(catalogue, logs_cascades=logs_cascades)
 
     @property
     def is_needed(self) -> bool:
@@ -159,12 +163,12 @@ def _whole(rows: TableRows) -> Iterator[tuple[Row | None, Row | None]]:
     yield from rows.rows
 
 
-def _unfit(table: SourceTable) -> Iterator[str]:
+def _unfit(table: SourceTable, logs_cascades: bool) -> Iterator[str]:
     if not table.row_key:
         yield f"table {table} has no primary key, nor a unique one without NULL"
     for column, why in unreadable_columns(table):
         yield f"column {table}.{column.name} cannot be read: {why}"
-    for foreign in table.foreign_keys:
+    for foreign in () if logs_cascades else table.foreign_keys:
         if foreign.on_delete in MOVING or foreign.on_update in MOVING:
             yield (
                 f"table {table} has the foreign key {foreign.name} ({foreign.on_delete}, "

@@ -5,7 +5,9 @@ of them, and so do the target's. What the target cannot hold is found before the
 table, column and type. A target that differs from its source is found where a row that is updated
 or deleted is not there, or one that is inserted is.
 
-A cascade of InnoDB is not in a log: the target's own foreign key has to do the same.
+A cascade of InnoDB is not in a log: the target's own foreign key has to do the same. From MySQL 9.6
+on it is in the log as well, children before their parents: a target that cascades, too, may have
+done it before, so that a row of such a table may be gone.
 
 Source: MySQL Reference Manual, 19.5.1 "Replication Features and Issues", 7.1.6.4
 (binlog_row_image); MariaDB Knowledge Base, "Replication and Foreign Keys".
@@ -124,6 +126,7 @@ class ServerTables:
         database: str = "",
         scheme: str = "",
         defines: bool = False,
+        logs_cascades: bool = False,
     ) -> None:
         """Takes tables of a source's catalogue.
 
@@ -133,7 +136,9 @@ class ServerTables:
             scheme: by which transactions are executed: some schemes do not keep an order that
                 foreign keys or unique keys need.
             defines: the target executes the source's definitions of tables.
+            logs_cascades: the source's log has what its foreign keys do.
         """
+        self._logs_cascades = logs_cascades
         self._database = database
         self._defines = defines and scheme != IGNORING
         self._scheme = scheme
@@ -169,7 +174,7 @@ class ServerTables:
                 unfit = [f"table {mapping.table} is missing"]
             else:
                 unfit = [*_unfit(table, mapping, there), *_unordered(table, self._scheme)]
-                if with_constraints:
+                if with_constraints and not self._logs_cascades:
                     names = {each: mapping.table for each, mapping in self._mappings.items()}
                     unfit += _unmoved(table, mapping.table, there, names)
                 if not unfit:
@@ -271,6 +276,12 @@ class _BoundTable:
         self._key = [places[column.name] for column in mapping.key]
         self._all = [places[column.name] for column in mapping.columns]
         self._columns = {places[column.name]: column for column in mapping.columns}
+        cascades = any(
+            each.on_delete in MOVING or each.on_update in MOVING for each in source.foreign_keys
+        )
+        may_be_gone = newest_wins or cascades
+        self._delete = ChangeKind.DELETE_ANY if may_be_gone else ChangeKind.DELETE
+        self._set = ChangeKind.UPDATE_ANY if may_be_gone else ChangeKind.UPDATE
         # One statement that writes rows whole tells nothing of a second unique key: MariaDB would
         # update the row that has it.
         self._puts = not source.unique_keys and not source.inexact_keys
@@ -283,10 +294,9 @@ class _BoundTable:
     def changes(self, rows: TableRows, version: int) -> Iterator[RowChange]:
         """Yields the changes of the rows of one event."""
         if rows.kind is RowKind.DELETE:
-            kind = ChangeKind.DELETE_ANY if self._newest_wins else ChangeKind.DELETE
             for before, _ in rows.rows:
                 key = self._picked(rows.before, before, self._key)
-                yield self._change(kind, (), key, key, version)
+                yield self._change(self._delete, (), key, key, version)
         elif rows.kind is RowKind.INSERT:
             kind = ChangeKind.PUT if self._puts else ChangeKind.INSERT
             for _, after in rows.rows:
@@ -326,7 +336,7 @@ class _BoundTable:
         if sets:
             columns = tuple(self._columns[place] for place in sets)
             row = tuple(values[place] for place in sets) + key
-            yield self._change(ChangeKind.UPDATE, columns, row, key, version)
+            yield self._change(self._set, columns, row, key, version)
 
     def _change(
         self, kind: ChangeKind, columns: tuple[Column, ...], row: Row, key: Row, version: int

@@ -136,7 +136,7 @@ def plain_statements(
         names = listed(mapping.columns, quote)
         for chunk in chunks(rows):
             yield f"INSERT INTO {table} ({names}) VALUES {','.join(map(values, chunk))}"
-    elif kind is ChangeKind.UPDATE:
+    elif kind in (ChangeKind.UPDATE, ChangeKind.UPDATE_ANY):
         # One by one, as their source did: rows that swap a unique value cannot go together.
         sets_of = [quoted(name, quote) for name, _ in columns]
         keys = [quoted(name, quote) for name, _ in mapping.key]
@@ -144,7 +144,8 @@ def plain_statements(
             texts = [*map(literal, row)]
             sets = ",".join(map("{}={}".format, sets_of, texts[: len(sets_of)]))
             where = " AND ".join(map("{}={}".format, keys, texts[len(sets_of) :]))
-            yield Exactly.of(1, f"UPDATE {table} SET {sets} WHERE {where}")
+            text = f"UPDATE {table} SET {sets} WHERE {where}"
+            yield text if kind is ChangeKind.UPDATE_ANY else Exactly.of(1, text)
     else:
         keys_listed = listed(mapping.key, quote)
         for chunk in chunks(rows):

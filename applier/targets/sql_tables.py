@@ -107,11 +107,13 @@ class FoundTable:
 
 
 class ChangeKind(Enum):
-    """The kinds of a row's changes: PUT writes the row whole, whether or not its key exists, and
-    DELETE_ANY deletes it if it does; the others stop at a target that differs from its source.
+    """The kinds of a row's changes: PUT writes the row whole, whether or not its key exists,
+    UPDATE_ANY and DELETE_ANY change it if it does; the others stop at a target that differs from
+    its source.
     """
 
     PUT = "put"
+    UPDATE_ANY = "update, if it exists"
     DELETE_ANY = "delete, if it exists"
     INSERT = "insert"
     UPDATE = "update"

@@ -90,7 +90,9 @@ def create_table(source: SourceTable, table: str) -> str:
 
 def foreign_keys(source: SourceTable, names: Mapping[str, str]) -> Iterator[str]:
     """Yields the statements that add a table's foreign keys to those of `names`, which says what
-    tables are called at the target.
+    tables are called at the target. They are checked at the commit: a log that has cascades has
+    children before their parents, and transactions that are executed ahead of their turn are
+    complete by then.
     """
     for foreign in source.foreign_keys:
         if parent := names.get(foreign.parent):
@@ -99,6 +101,7 @@ def foreign_keys(source: SourceTable, names: Mapping[str, str]) -> Iterator[str]
                 f" {quoted(foreign.name, QUOTE)} FOREIGN KEY ({_names(foreign.columns)})"
                 f" REFERENCES {quoted_table(parent, QUOTE)} ({_names(foreign.parent_columns)})"
                 f" ON DELETE {foreign.on_delete} ON UPDATE {foreign.on_update}"
+                " DEFERRABLE INITIALLY DEFERRED"
             )
 
 

@@ -141,9 +141,11 @@ def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
         if _is_embedded(config):
             folder = Path(config.target.removeprefix(EMBEDDED))
             store = stack.enter_context(open_store(folder, config.replica))
-            target = DocumentsCopy(store, rows.catalogue())
+            target = DocumentsCopy(store, rows.catalogue(), logs_cascades=rows.logs_cascades)
         else:
-            target = SqlCopy(sql_server(config.target), rows.tables(config.target), config.replica)
+            target = SqlCopy(
+                sql_server(config.target, rows), rows.tables(config.target), config.replica
+            )
             stack.callback(target.close)
         if not config.copy_first:
             target.check_not_begun()
@@ -182,14 +184,16 @@ def opens_target(
     kind, _, rest = target.partition(":")
     if kind == "rocksdb" and rest:
         return lambda: EmbeddedTarget(Path(rest), replica, rows.decode())
-    server = sql_server(target)
+    server = sql_server(target, rows)
     return lambda: SqlTarget(
         server, rows.tables(target), replica=replica, workers=workers, two_phase=two_phase
     )
 
 
-def sql_server(target: str) -> SqlServer:
-    """Returns an SQL server by its address. Raises InvalidSetting if there is no such kind."""
+def sql_server(target: str, rows: SourceRows) -> SqlServer:
+    """Returns an SQL server by its address, for rows of a source. Raises InvalidSetting if there is
+    no such kind.
+    """
     kind = target.partition(":")[0]
     if kind in ("postgresql", "postgres"):
         from ...applier.targets.postgresql import PostgreSqlServer
@@ -198,7 +202,7 @@ def sql_server(target: str) -> SqlServer:
     if kind in ("mysql", "mariadb"):
         from ...applier.targets.mysql import MySqlServer
 
-        return MySqlServer(target)
+        return MySqlServer(target, checks_foreign_keys=not rows.logs_cascades)
     raise InvalidSetting(
         name="target",
         value=target,

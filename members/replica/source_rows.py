@@ -4,17 +4,17 @@ A server's tables are looked up when the target is opened, and so again when a t
 fit them any more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from pymysql.cursors import SSCursor
 
 from ...applier.errors import UnsuitableTarget
-from ...applier.mysql_logs.source_catalogue import SourceTable, read_catalogue
+from ...applier.mysql_logs.source_catalogue import Query, SourceTable, read_catalogue
 from ...applier.mysql_logs.table_maps import keys_from
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.mysql_servers.snapshot import Snapshot, opened_snapshot
@@ -28,6 +28,8 @@ from ...certifier.write_set import TableKeys
 from ..settings.replica import SERVER_SCHEMES
 from ..wire.row_changes import decode_changes
 
+_NATIVE = "innodb_native_foreign_keys"
+Answer = TypeVar("Answer")
 COPY_ANSWER_SECONDS = 3_600.0
 """Seconds in which a server has to send more rows of a table, or get its lock."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
@@ -35,6 +37,11 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 class SourceRows(Protocol):
     """Reads the payloads of one kind of source."""
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether a source's log has what foreign keys do there, children before their parents."""
+        ...
 
     def tables(self, target: str) -> SourceTables:
         """Returns the tables for an SQL target, as they are now."""
@@ -47,6 +54,8 @@ class SourceRows(Protocol):
 
 class GroupRows:
     """The rows of a group, by a mapping where the target is an SQL server."""
+
+    logs_cascades = False
 
     def __init__(self, mapping: Path | None) -> None:
         self._mapping = mapping
@@ -85,22 +94,33 @@ class ServerRows:
             database=self._urls[0].database,
             scheme=self._scheme,
             defines=target.startswith(SERVER_SCHEMES),
+            logs_cascades=self.logs_cascades,
         )
 
     def decode(self) -> Decode:
         """Returns the reader of rows as documents."""
         catalogue = self.catalogue()
-        return SourceDocuments(catalogue).rows
+        return SourceDocuments(catalogue, logs_cascades=self.logs_cascades).rows
+
+    @cached_property
+    def logs_cascades(self) -> bool:
+        """Whether the source carries out its foreign keys above its storage (MySQL 9.6 and newer)."""
+        found = self._asked(lambda query, _: query("SHOW VARIABLES LIKE %s", (_NATIVE,)))
+        return [value for _, value in found] == ["OFF"]
 
     def catalogue(self) -> dict[str, SourceTable]:
         """Returns the tables of the server. Raises SourceLost if none answers."""
+        catalogue = self._asked(lambda query, url: read_catalogue(query, url.database))
+        self.keys.update(keys_from(catalogue))
+        return catalogue
+
+    def _asked(self, ask: Callable[[Query, ServerUrl], Answer]) -> Answer:
+        """Returns the answer of the first server that answers."""
         failure: Exception | None = None
         for url in self._urls:
             try:
                 with url.connect() as session, session.cursor() as cursor:
-                    catalogue = read_catalogue(partial(_query, cursor), url.database)
-                    self.keys.update(keys_from(catalogue))
-                    return catalogue
+                    return ask(partial(_query, cursor), url)
             except SourceLost as error:
                 failure = error
         assert failure, "a replica has a source"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from groupcert.applier import errors as applier_errors
 from groupcert.applier.mysql_logs import row_errors
+from groupcert.applier.mysql_servers import source_errors
 from groupcert.certifier import errors
 from groupcert.certifier.audit.answers import errors as audit_errors
 from groupcert.certifier.errors import GroupcertError
@@ -101,6 +102,7 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
             transaction_errors,
             usage_errors,
             servers,
+            source_errors,
         )
         for line in (module.__doc__ or "").splitlines()
         if "── " in line

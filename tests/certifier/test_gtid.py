@@ -13,6 +13,7 @@ from groupcert.certifier.gtid import (
     parse_source,
     parse_uuid,
 )
+from groupcert.certifier.gtid_set import GtidSet
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
@@ -79,3 +80,10 @@ def test_a_text_that_is_no_gtid_is_refused_with_its_bad_part(
         parse_gtid(text)
     assert caught.value.text == part
     assert expected in caught.value.expected
+
+
+def test_a_source_of_mariadb_is_a_domain_and_a_server() -> None:
+    assert parse_gtid(" 0-1 : 5") == Gtid("0-1", 5)
+    assert str(GtidSet.parse("10-3:7,0-1:1-4:6")) == "0-1:1-4:6,10-3:7"
+    with pytest.raises(InvalidGtid, match="a UUID such as"):
+        parse_gtid("00-1:5")

@@ -1,7 +1,5 @@
 """Addresses of servers as URLs."""
 
-from pathlib import Path
-
 import pytest
 
 from groupcert.applier.mysql_servers.server_url import ServerUrl
@@ -38,9 +36,9 @@ def test_another_text_is_refused_without_its_password(text: str) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match=f"ssl-ca={tmp_path}/none"):
-        ServerUrl.parse(f"mysql://u@db.example?ssl-ca={tmp_path}/none")
+def test_files_that_are_not_there_are_named() -> None:
+    with pytest.raises(InvalidSetting, match="ssl-ca=none"):
+        ServerUrl.parse("mysql://u@db.example?ssl-ca=none")
 
 
 @pytest.mark.parametrize(

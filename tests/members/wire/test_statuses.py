@@ -41,6 +41,8 @@ CONFLICT = transaction_pb2.Conflict(
 
 
 LOCAL = (
+    "groupcert.applier.mysql_logs.row_errors",
+    "groupcert.applier.mysql_servers.source_errors",
     "groupcert.certifier.audit",
     "groupcert.members.errors.rebuild",
     "groupcert.members.errors.usage",
