@@ -104,7 +104,7 @@ class ServerRows:
 
     @cached_property
     def logs_cascades(self) -> bool:
-        """Whether the source carries out its foreign keys above its storage (MySQL 9.6 and newer)."""
+        """Whether the source keeps its foreign keys above its storage (MySQL 9.6 and newer)."""
         found = self._asked(lambda query, _: query("SHOW VARIABLES LIKE %s", (_NATIVE,)))
         return [value for _, value in found] == ["OFF"]
 
