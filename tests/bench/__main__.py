@@ -25,6 +25,7 @@ BENCHMARKS = {
     "order": "order",
     "postgresql": "postgresql",
     "applier": "applier",
+    "replicas": "replicas",
     "audit": "audit",
     "apply": "member",
     "member": "member",
