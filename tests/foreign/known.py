@@ -18,7 +18,12 @@ KNOWN: dict[str, dict[str, str]] = {
         **PREPARED,
         "NamedTypeTest.*::test_non_native_dialect": "it waits for DDL, which another session runs",
     },
-    "psycopg": PREPARED,
+    "psycopg": {
+        **PREPARED,
+        r"test_errors_raised_on_commit.*pipeline aborted": (
+            "psycopg marks it as flaky: at a server alone it fails now and then, too"
+        ),
+    },
     "pgbench": LOST,
     "pgbouncer": LOST,
     "alembic": {

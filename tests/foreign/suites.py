@@ -104,7 +104,7 @@ def run_suite(name: str, sources: Path, kept: Path, labels: list[str]) -> Outcom
                 outcomes.fails(name, [(None, f"no test has passed: see {log}")])
             outcomes.differ(group.differences())
             outcomes.more = group.summary()
-            for path in folder.glob("member-*.log"):
+            for path in folder.glob("group/m*.log"):
                 (kept / f"{name}-{path.name}").write_bytes(path.read_bytes())
     return outcomes
 
