@@ -380,6 +380,9 @@ class MySqlServer:
         kind, mapping, _, puts = changes
         if kind is not ChangeKind.PUT:
             return plain_statements(changes, "`", self.literal)
+        if mapping.has_other_keys:
+            # ON DUPLICATE KEY would update the row of another key.
+            return [each for row in puts for each in self._upsert(mapping, row)]
         # A table of keys alone has nothing to update, but the statement needs something.
         names = [_quoted(name) for name, _ in mapping.values or mapping.key]
         updates = ",".join(f"{name}=VALUES({name})" for name in names)
@@ -388,6 +391,19 @@ class MySqlServer:
             f" VALUES {self._tuples(rows)} ON DUPLICATE KEY UPDATE {updates}"
             for rows in chunks(puts)
         ]
+
+    def _upsert(self, mapping: TableMapping, row: Row) -> Sequence[str]:
+        """Returns UPDATE, and INSERT for the case that there is no such row."""
+        texts = [*map(self.literal, row)]
+        names = [_quoted(name) for name, _ in mapping.columns]
+        pairs = [*map("{}={}".format, names, texts)]
+        count, table = len(mapping.key), _table(mapping.table)
+        where = " AND ".join(pairs[:count])
+        return (
+            f"UPDATE {table} SET {','.join(pairs[count:] or pairs)} WHERE {where}",
+            f"INSERT INTO {table} ({_listed(mapping.columns)}) SELECT {','.join(texts)} FROM DUAL"
+            f" WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE {where})",
+        )
 
     def newest(self, replica: str, versions: Sequence[tuple[bytes, int]]) -> Sequence[str]:
         """Returns statements that raise the rows' versions and select the rows now newest."""

@@ -23,6 +23,7 @@ from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..queue.relay_group import RelayEntry
+from .sql_schema import WITHOUT_ROW_ORDER
 from .sql_tables import (
     ChangeKind,
     Column,
@@ -483,11 +484,11 @@ def _unordered(source: SourceTable, scheme: str) -> Iterator[str]:
     of a transaction, between tables or databases, or at all.
     """
     unique = [*source.unique_keys, *source.inexact_keys]
-    if unique and scheme in (IGNORING, "rows"):
+    if unique and scheme in WITHOUT_ROW_ORDER:
         yield f"table {source} has the second unique key {unique[0]}, which {scheme} breaks"
     for foreign in source.foreign_keys:
         is_far = foreign.parent.partition(".")[0] != source.database
-        if scheme in (IGNORING, "rows", "table") or (is_far and scheme == "database"):
+        if scheme in (*WITHOUT_ROW_ORDER, "table") or (is_far and scheme == "database"):
             yield f"table {source} has the foreign key {foreign.name}, which {scheme} breaks"
 
 

@@ -21,6 +21,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from ..errors import UnsuitableTarget
@@ -43,6 +44,8 @@ from .sql_tables import (
 )
 
 OTHERS = "*"
+WITHOUT_ROW_ORDER = ("jobs ignore", "rows")
+"""Schemes that keep no order between rows that have different keys."""
 OTHERS_TABLE = "groupcert_rows"
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,19}")
 _NAME = re.compile(r"[^\s.\"`\\\0]+(\.[^\s.\"`\\\0]+)?")
@@ -55,15 +58,18 @@ FIELD_TYPES = (ColumnType.INTEGER, ColumnType.TEXT, ColumnType.JSON)
 class SqlSchema:
     """A mapping as read from the file; it knows no server. A `SourceTables`."""
 
-    def __init__(self, mappings: Iterable[TableMapping], decode: Decode) -> None:
-        """Maps the rows that `decode` reads from payloads."""
+    def __init__(self, mappings: Iterable[TableMapping], decode: Decode, scheme: str = "") -> None:
+        """Maps the rows that `decode` reads from payloads, which are executed by a scheme."""
+        self._scheme = scheme
         self.mappings = {mapping.source: mapping for mapping in mappings}
         self.tables = [*self.mappings.values()]
         self.others = self.mappings.get(OTHERS)
         self._decode = decode
 
     @classmethod
-    def parse(cls, text: str, decode: Decode, name: str = "schema mapping") -> Self:
+    def parse(
+        cls, text: str, decode: Decode, name: str = "schema mapping", scheme: str = ""
+    ) -> Self:
         """Reads a mapping file; errors name `name`.
 
         Raises:
@@ -87,7 +93,7 @@ class SqlSchema:
             raise UnsuitableTarget(
                 target=name, problem="; ".join(problems), expected="a mapping without these"
             )
-        return cls(mappings, decode)
+        return cls(mappings, decode, scheme)
 
     def bind(
         self, found: Mapping[str, FoundTable], target: str, definitions: Definitions = lambda _: {}
@@ -107,7 +113,7 @@ class SqlSchema:
                     problems.append(f"table {mapping.table} is missing")
             elif table.problem:
                 problems.append(f"table {mapping.table} {table.problem}")
-            elif unfit := list(_unfit(mapping, table)):
+            elif unfit := list(_unfit(mapping, table, self._scheme)):
                 problems += unfit
             else:
                 bound[source] = _BoundTable(mapping, table)
@@ -204,7 +210,8 @@ class _BoundTable:
     """One table of the mapping, with a reader for each column."""
 
     def __init__(self, mapping: TableMapping, found: FoundTable) -> None:
-        self.mapping = mapping
+        others = bool(_other_keys(mapping, found))
+        self.mapping = replace(mapping, has_other_keys=others)
         self._key = [_reader(column, found.columns[column.name]) for column in mapping.key]
         self._values = [
             (column.name, _reader(column, found.columns[column.name])) for column in mapping.values
@@ -301,7 +308,7 @@ def _reader(column: Column, found: FoundColumn) -> Callable[[bytes], SqlValue]:
     return readers[column.type]
 
 
-def _unfit(mapping: TableMapping, found: FoundTable) -> Iterable[str]:
+def _unfit(mapping: TableMapping, found: FoundTable, scheme: str) -> Iterable[str]:
     """Yields the differences between the server's table and the mapping."""
     table = mapping.table
     for column in mapping.columns:
@@ -320,18 +327,23 @@ def _unfit(mapping: TableMapping, found: FoundTable) -> Iterable[str]:
                 "expected a collation in which texts that differ are never equal"
             )
     key = sorted(column.name for column in mapping.key)
-    others = [unique for unique in found.unique_keys if sorted(unique) != key]
+    others = _other_keys(mapping, found)
     if len(others) == len(found.unique_keys):
         yield f"table {table} has no unique key over ({', '.join(key)}), expected one"
-    for other in others:
+    for other in others if scheme in WITHOUT_ROW_ORDER else ():
         yield (
             f"table {table} has another unique key over ({', '.join(other) or 'expressions'}), "
-            "expected none: rows arrive in another order than at the source"
+            f"expected none: {scheme} writes rows in another order than the source"
         )
     written = {column.name for column in mapping.columns}
     for name, there in found.columns.items():
         if there.required and name not in written:
             yield f"column {table}.{name} is not in the mapping, expected a default"
+
+
+def _other_keys(mapping: TableMapping, found: FoundTable) -> list[tuple[str, ...]]:
+    key = sorted(column.name for column in mapping.key)
+    return [unique for unique in found.unique_keys if sorted(unique) != key]
 
 
 def _mapping(source: str, given: object, problems: list[str]) -> TableMapping:

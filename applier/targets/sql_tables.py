@@ -53,6 +53,7 @@ class TableMapping:
     """The target of one source table's rows; `source` is `*` for all other tables.
 
     `has_fields`: `values` are fields of a JSON object, else the one column is the whole value.
+    `has_other_keys`: the target's table has unique keys beside this one.
     """
 
     source: str
@@ -60,6 +61,7 @@ class TableMapping:
     key: tuple[Column, ...]
     values: tuple[Column, ...]
     has_fields: bool = False
+    has_other_keys: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:

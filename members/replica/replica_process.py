@@ -117,7 +117,7 @@ def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
         members = ReplicaSources(
             config.sources, config.replica, config.credentials(), config.transaction_bytes_max
         )
-        return members, GroupRows(config.mapping)
+        return members, GroupRows(config.mapping, scheme_name(config))
     rows = ServerRows(config.sources, scheme=scheme_name(config))
     servers = ServerSources(
         config.sources,

@@ -57,8 +57,10 @@ class GroupRows:
 
     logs_cascades = False
 
-    def __init__(self, mapping: Path | None) -> None:
+    def __init__(self, mapping: Path | None, scheme: str = "") -> None:
+        """Reads a mapping, if there is one, for a replica with this scheme."""
         self._mapping = mapping
+        self._scheme = scheme
 
     def tables(self, target: str) -> SourceTables:
         """Returns the mapping. Raises UnsuitableTarget if it is missing or malformed."""
@@ -69,7 +71,7 @@ class GroupRows:
                 expected="--mapping FILE, a TOML file (see applier/targets/sql_schema.py)",
             )
         text = self._mapping.read_text(encoding="utf-8")
-        return SqlSchema.parse(text, decode_changes, str(self._mapping))
+        return SqlSchema.parse(text, decode_changes, str(self._mapping), self._scheme)
 
     def decode(self) -> Decode:
         """Returns the reader of row changes."""

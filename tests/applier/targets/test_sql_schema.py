@@ -203,7 +203,7 @@ def test_tables_that_do_not_fit_are_refused_with_all_problems() -> None:
         unique_keys=[("tenant",), ()],
     )
     with pytest.raises(UnsuitableTarget) as raised:
-        bound(ITEMS + NAMES, items=found)
+        SqlSchema.parse(ITEMS + NAMES, decode, scheme="rows").bind({"items": found}, "server")
     assert raised.value.problem.split("; ") == [
         "column items.tenant is varchar, collation ci, "
         "expected a collation in which texts that differ are never equal",
@@ -211,9 +211,9 @@ def test_tables_that_do_not_fit_are_refused_with_all_problems() -> None:
         "table items has no column extra, expected one for json",
         "table items has no unique key over (id, tenant), expected one",
         "table items has another unique key over (tenant), "
-        "expected none: rows arrive in another order than at the source",
+        "expected none: rows writes rows in another order than the source",
         "table items has another unique key over (expressions), "
-        "expected none: rows arrive in another order than at the source",
+        "expected none: rows writes rows in another order than the source",
         "column items.other is not in the mapping, expected a default",
         "table names is missing",
     ]
