@@ -23,6 +23,7 @@ from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..queue.relay_group import RelayEntry
+from .folded_changes import folded
 from .sql_schema import WITHOUT_ROW_ORDER
 from .sql_tables import (
     ChangeKind,
@@ -36,6 +37,7 @@ from .sql_tables import (
     RowChange,
     SqlValue,
     TableMapping,
+    ranks_of,
 )
 
 _T = ColumnType
@@ -224,6 +226,12 @@ class BoundServerTables:
         self._target = target
         self._database = database
         self._defines = defines
+        places = {name: table.mapping.table for name, table in tables.items()}
+        self._parents = {
+            places[name]: frozenset(places.get(key.parent, "") for key in table.source.foreign_keys)
+            for name, table in tables.items()
+        }
+        self._ranks = ranks_of(self._parents)
 
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
         """Returns the definitions that a transaction of the source is; see `BoundTables`."""
@@ -239,7 +247,7 @@ class BoundServerTables:
             if entry.payload:
                 for rows in self._rows(entry.payload):
                     changes += self._tables[str(rows.table)].changes(rows, entry.version)
-        return changes
+        return folded(changes, self._ranks, self._parents) if len(changes) > 1 else changes
 
     def _rows(self, payload: bytes) -> Sequence[TableRows]:
         while True:
@@ -286,6 +294,10 @@ class _BoundTable:
         # One statement that writes rows whole tells nothing of a second unique key: MariaDB would
         # update the row that has it.
         self._puts = not source.unique_keys and not source.inexact_keys
+        exact = not source.inexact_keys
+        self._unique = {
+            places[name] for key in source.unique_keys.values() for name in key if exact
+        }
         self._readers = {
             places[name]: read
             for name, column in found.columns.items()
@@ -321,7 +333,9 @@ class _BoundTable:
         key = self._picked(rows.before, before, self._key)
         moved = tuple(values.get(place, old) for place, old in zip(self._key, key, strict=True))
         is_whole = all(place in values for place in self._all)
-        if is_whole and (self._newest_wins or (self._puts and moved == key)):
+        if is_whole and (
+            self._newest_wins or (moved == key and self._keeps_unique(rows, before, after))
+        ):
             if moved != key:
                 yield self._change(ChangeKind.DELETE_ANY, (), key, key, version)
             row = tuple(values[place] for place in self._all)
@@ -338,6 +352,14 @@ class _BoundTable:
             columns = tuple(self._columns[place] for place in sets)
             row = tuple(values[place] for place in sets) + key
             yield self._change(self._set, columns, row, key, version)
+
+    def _keeps_unique(self, rows: TableRows, before: Row, after: Row) -> bool:
+        """Returns whether an update leaves all values of further unique keys as they were."""
+        if self._puts or not self._unique:
+            return self._puts
+        old = dict(zip(rows.before or (), before, strict=True))
+        new = dict(zip(rows.after or (), after, strict=True))
+        return all(place in old and old[place] == new[place] for place in self._unique)
 
     def _change(
         self, kind: ChangeKind, columns: tuple[Column, ...], row: Row, key: Row, version: int

@@ -1,6 +1,6 @@
 """Tables of an SQL server, and changes of their rows, as all sources of a replica give them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -168,18 +168,23 @@ def runs(changes: Iterable[RowChange]) -> Iterator[TableChanges]:
 
 def ranks(found: Mapping[str, FoundTable]) -> dict[str, int]:
     """Returns for each table how many tables come before it, parents first."""
-    parents = {
-        name: {parent for parent in table.parents if parent in found and parent != name}
-        for name, table in found.items()
+    return ranks_of({name: table.parents for name, table in found.items()})
+
+
+def ranks_of(parents: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """Returns for each table how many tables come before it, if its parents do."""
+    known = {
+        name: {each for each in others if each in parents and each != name}
+        for name, others in parents.items()
     }
     try:
-        ordered = list(TopologicalSorter(parents).static_order())
+        ordered = list(TopologicalSorter(known).static_order())
     except CycleError:
         # No order of tables serves: the target's constraints have to be deferred.
         return {}
     rank: dict[str, int] = {}
     for name in ordered:
-        rank[name] = 1 + max((rank[parent] for parent in parents[name]), default=-1)
+        rank[name] = 1 + max((rank[parent] for parent in known[name]), default=-1)
     return rank
 
 
