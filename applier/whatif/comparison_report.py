@@ -216,6 +216,7 @@ def _run(run: Run, sample: Sample) -> JsonObject:
         "worker_use": _ratio(_share(run.executing_us + run.committing_us, worker_us)),
         "worker_time_us": {
             "executing": run.executing_us,
+            "processor": run.processor_us,
             "waiting_to_commit": run.waiting_us,
             "committing": run.committing_us,
             "idle": {_key(cause): idle_us for cause, idle_us in _sorted(run.idle_us)},

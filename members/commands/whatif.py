@@ -23,10 +23,11 @@ from rich.text import Text
 from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
 from ...applier.whatif.comparison_report import Compared, JsonObject, document, page
+from ...applier.whatif.costs import Costs
 from ...applier.whatif.scheme_comparison import Line, run_line, sample_of
 from ...applier.whatif.simulation import Run
 from ...applier.whatif.trace_work import TraceWork
-from ...applier.whatif.workload import Costs, Workload, load
+from ...applier.whatif.workload import Workload, load
 from ...certifier.core import CertifierOptions
 from ...certifier.history.trace import ReplaySummary
 from ..host.progress_bar import progress
@@ -281,6 +282,7 @@ def _lost_to(run: JsonObject) -> str:
     worker_time = cast(JsonObject, run["worker_time_us"])
     lost = dict(cast(dict[str, int], worker_time["idle"]))
     lost["commit_order"] = cast(int, worker_time["waiting_to_commit"])
+    lost["processor"] = cast(int, worker_time["processor"])
     cause = max(lost, key=lambda name: lost[name])
     return cause.replace("_", " ") if lost[cause] else ""
 

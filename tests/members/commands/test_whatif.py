@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from groupcert.applier.whatif import scheme_comparison
+from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.scheme_comparison import chosen_lines
-from groupcert.applier.whatif.workload import Costs
 from groupcert.certifier.core import CertifierOptions
 from groupcert.members.commands import whatif as schedules
 from groupcert.members.commands.whatif import WhatIfOptions, whatif_binary_log, whatif_trace
