@@ -116,7 +116,7 @@ def _critical_path(workload: Workload, limits: Bounds) -> JsonObject:
         "transactions": len(path),
         "first": names[:PATH_ENDS],
         "last": names[-PATH_ENDS:],
-        "speedup_max": _ratio(speedup(limits.serial_us, limits.path.length_us)),
+        "speedup_max": _ratio(speedup(limits.serial_us, limits.shortest_us)),
     }
 
 

@@ -117,7 +117,12 @@ class Bounds:
         """Returns the bound of the workload itself: max(work / workers, processors, critical
         path).
         """
-        return max(-(-self.serial_us // workers), self.processors_us, self.path.length_us)
+        return max(-(-self.serial_us // workers), self.shortest_us)
+
+    @property
+    def shortest_us(self) -> int:
+        """The bound with any number of workers."""
+        return max(self.processors_us, self.path.length_us)
 
 
 def bounds(workload: Workload) -> Bounds:

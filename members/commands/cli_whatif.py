@@ -1,6 +1,7 @@
 """The verb `groupcert whatif`: where its stream comes from, what it costs, what is compared."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -8,11 +9,25 @@ from uuid import UUID
 import typer
 
 from ..errors.usage import InvalidOption, MissingOption
+from .extras import check_extras
 from .verb_options import GROUP_UUID, BlockSize, GcWindow, Json, Window, trace_options
 
 Trace = Annotated[str | None, typer.Argument(help="JSON lines, .gz accepted; - is standard input.")]
 Binlog = Annotated[
     list[Path] | None, typer.Option(help="A binary log in place of a trace. Repeatable.")
+]
+Keys = Annotated[
+    str | None,
+    typer.Option(help="A server that knows the keys of --binlog's tables: mysql://user@host/."),
+]
+Source = Annotated[
+    str | None, typer.Option(help="A live server, mysql://user@host/, in place of a trace.")
+]
+Transactions = Annotated[int, typer.Option(min=1, help="Of --source, at most.")]
+SourceSeconds = Annotated[float, typer.Option(min=0.1, help="Of --source, at most.")]
+CertificationLog = Annotated[
+    Path | None,
+    typer.Option(help="A folder with a group's certification log, in place of a trace."),
 ]
 Like = Annotated[str | None, typer.Option(help="Costs as measured: mariadb, postgresql or wait.")]
 Cores = Annotated[
@@ -50,6 +65,11 @@ Html = Annotated[Path | None, typer.Option(help="Also write a page with the curv
 def whatif(
     trace: Trace = None,
     binlog: Binlog = None,
+    keys: Keys = None,
+    source: Source = None,
+    transactions: Transactions = 1_000_000,
+    seconds: SourceSeconds = 60.0,
+    certification_log: CertificationLog = None,
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8,16",
     scheme: Annotated[list[str] | None, typer.Option(help="Only this scheme. Repeatable.")] = None,
     like: Like = None,
@@ -70,7 +90,13 @@ def whatif(
     """Schedule a stream under every scheme, and compare them."""
     from ...applier.whatif.costs import costs_like
     from ...applier.whatif.scheme_comparison import chosen_lines, parse_workers
-    from .whatif import WhatIfOptions, whatif_binary_log, whatif_trace
+    from .whatif import (
+        WhatIfOptions,
+        whatif_binary_log,
+        whatif_history,
+        whatif_server,
+        whatif_trace,
+    )
 
     options = WhatIfOptions(
         lines=chosen_lines(scheme or ()),
@@ -87,12 +113,28 @@ def whatif(
         processes=processes or os.cpu_count() or 1,
         whole=whole,
     )
-    if trace is None and not binlog:
-        raise MissingOption(name="TRACE", ways="behind the verb, or --binlog FILE")
-    if trace is not None and binlog:
-        raise InvalidOption(name="TRACE", value=trace, expected="none beside --binlog")
-    if trace is None:
-        whatif_binary_log(binlog or (), options, as_json=as_json, html=html)
-    else:
+    given = {"TRACE": trace, "--binlog": binlog, "--source": source}
+    _check_one({**given, "--certification-log": certification_log})
+    if keys and not binlog:
+        raise InvalidOption(name="--keys", value=keys, expected="--binlog beside it")
+    if binlog:
+        whatif_binary_log(binlog, options, keys=keys, as_json=as_json, html=html)
+    elif source:
+        whatif_server(source, transactions, seconds, options, as_json=as_json, html=html)
+    elif certification_log:
+        check_extras("certification-log")
+        whatif_history(certification_log, options, as_json=as_json, html=html)
+    elif trace:
         certifier = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
         whatif_trace(trace, certifier, options, as_json=as_json, html=html)
+
+
+def _check_one(given: Mapping[str, object]) -> None:
+    """Raises MissingOption or InvalidOption unless there is one stream."""
+    named = [name for name, value in given.items() if value]
+    if not named:
+        ways = "behind the verb, or --binlog FILE, --source URL, --certification-log DIR"
+        raise MissingOption(name="TRACE", ways=ways)
+    if len(named) > 1:
+        first, second, *_ = named
+        raise InvalidOption(name=first, value=given[first], expected=f"none beside {second}")
