@@ -102,9 +102,10 @@ def _seen(row: Mapping[str, Any]) -> int:
     """Returns the number of transactions that were committed when this one took its snapshot, or
     had its locks.
     """
-    seen = row["snapshot_version"]
+    seen: int | None = row["snapshot_version"]
+    version: int = row["version"]
     if seen is None and row["snapshot_set"] is not None:
         seen = GtidSet.parse(row["snapshot_set"]).count()
     if seen is None and row["sequence_number"]:
-        seen = row["version"] - (row["sequence_number"] - (row["last_committed"] or 0))
-    return row["version"] - 1 if seen is None else min(max(0, seen), row["version"] - 1)
+        seen = version - (row["sequence_number"] - (row["last_committed"] or 0))
+    return version - 1 if seen is None else min(max(0, seen), version - 1)

@@ -310,8 +310,30 @@ def _tell(
         console = Console()
         for table in tables(report):
             console.print(table)
-        for note in (*cast(list[str], source["notes"]), *_windows_note(report)):
+        for note in (
+            *_settings_notes(report),
+            *cast(list[str], source["notes"]),
+            *_windows_note(report),
+        ):
             console.print(f"Note: {note}", markup=False, highlight=False)
+
+
+def _settings_notes(report: JsonObject) -> list[str]:
+    """Returns for each kind of server its setting with which the stream is fastest."""
+    best: dict[str, tuple[float, str]] = {}
+    for scheme in cast(list[JsonObject], report["schemes"]):
+        last = cast(list[JsonObject], scheme["runs"])[-1]
+        for setting in cast(list[dict[str, str]], scheme["settings"]):
+            server, speedup = setting["server"], cast(float, last["speedup"])
+            if server not in best or best[server][0] < speedup:
+                at_source = f", and {setting['source']} at the source" * bool(setting["source"])
+                text = f"{setting['replica']}{at_source}, as {scheme['label']}"
+                best[server] = speedup, text
+    workers = cast(list[int], report["workers"])[-1]
+    return [
+        f"the fastest setting of {server} is {text}: {speedup:.2f} with {workers} workers"
+        for server, (speedup, text) in best.items()
+    ]
 
 
 def _windows_note(report: JsonObject) -> list[str]:
@@ -345,7 +367,7 @@ def _stream_table(report: JsonObject) -> Table:
     table.add_row("critical path", _seconds(path["length_us"]))
     table.add_row("  transactions on it", f"{path['transactions']:,}")
     fastest = f"{path['speedup_max']:,.1f}" if path["is_known"] else UNKNOWN
-    table.add_row("  so no schedule is faster by more than", fastest)
+    table.add_row("bound, however many workers there are", fastest)
     for name, known in cast(dict[str, JsonObject], stamps).items():
         table.add_row(f"modified interval of the {name}, mean", f"{known['interval_mean']:,.1f}")
     return table
