@@ -27,7 +27,8 @@ class Costs:
     `execute_us` and `row_us`: the mean of a transaction, and of each of its rows, if the stream
     does not have its duration, which is then drawn. `spread_percent`: the standard deviation of
     drawn durations, in percent of their mean; None: that of the durations that the stream has, or
-    `SPREAD_PERCENT`. `job_us`: of each job, whatever is merged in it. `newest_percent`: the
+    `SPREAD_PERCENT`. `job_us`: of each job, whatever is merged in it. `table_us`: of each table but
+    one that merged transactions write, because that is a statement. `newest_percent`: the
     execution of a job that first reads which versions of its rows are there, in percent of that
     of others.
 
@@ -47,6 +48,7 @@ class Costs:
     row_us: int = 20
     spread_percent: int | None = None
     job_us: int = 0
+    table_us: int = 0
     newest_percent: int = 100
     commit_us: int = 500
     syncs_together: bool = True
@@ -111,9 +113,10 @@ class Costs:
 
 LIKE: Mapping[str, Costs] = {
     "mariadb": Costs(
-        job_us=270,
+        job_us=292,
+        table_us=76,
         execute_us=0,
-        row_us=29,
+        row_us=7,
         newest_percent=159,
         commit_us=28,
         syncs_together=False,
@@ -125,9 +128,10 @@ LIKE: Mapping[str, Costs] = {
         cores=2,
     ),
     "postgresql": Costs(
-        job_us=190,
+        job_us=206,
+        table_us=76,
         execute_us=0,
-        row_us=22,
+        row_us=6,
         newest_percent=175,
         commit_us=84,
         commit_applier_us=40,

@@ -197,6 +197,9 @@ class _Simulation:
             self._started_us[number] = self._now
             self._job_numbers[number] = self._jobs
             time_us += self._workload.execution_us(number, job.part, job.parts)
+        if costs.table_us and len(job.entries) > 1:
+            written = (self._workload.tables(entry.position - 1) for entry in job.entries)
+            time_us += costs.table_us * max(0, len(set().union(*written)) - 1)
         if job.keeps_newest:
             time_us = -(-time_us * costs.newest_percent // 100)
         self._next_step(Activity(job, _execution(costs, time_us)))
