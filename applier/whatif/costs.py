@@ -127,6 +127,15 @@ LIKE: Mapping[str, Costs] = {
         handover_us=55,
         cores=2,
     ),
+    "mariadb-replica": Costs(
+        job_us=3,
+        execute_us=0,
+        row_us=4,
+        commit_us=104,
+        commit_server_us=35,
+        server_percent=90,
+        cores=2,
+    ),
     "postgresql": Costs(
         job_us=206,
         table_us=76,
@@ -144,7 +153,8 @@ LIKE: Mapping[str, Costs] = {
     "wait": Costs(job_us=5_100, execute_us=0, row_us=0, commit_us=0),
 }
 """Costs of targets, chosen so that predictions come near to what `python -m tests.bench applier`
-has measured on two cores: 5 ms for each commit is that of a disk or a network that is slow.
+has measured on two cores. `mariadb-replica`: that server's own replica, without an applier. `wait`:
+5 ms for each commit, as of a disk or a network that is slow.
 """
 
 
@@ -158,6 +168,8 @@ def costs_like(name: str | None, **given: Any) -> Costs:
         raise InvalidSetting(name="like", value=name, expected=f"one of {', '.join(LIKE)}")
     costs = LIKE[name] if name else Costs()
     if (cores := given.get("cores")) and costs.cores is None:
-        expected = "--like mariadb or postgresql: without it nothing needs a processor"
+        expected = (
+            "--like mariadb, mariadb-replica or postgresql: without it nothing needs a processor"
+        )
         raise InvalidSetting(name="cores", value=cores, expected=expected)
     return replace(costs, **{key: value for key, value in given.items() if value is not None})

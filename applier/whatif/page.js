@@ -42,7 +42,7 @@ function picker() {
 }
 
 function servers() {
-  const box = section("servers", "", "A server's own replica schedules so with this setting; numbers are of the costs below, not of the server. Below are all schemes of a replica of groupcert.");
+  const box = section("servers", "", "A server's own replica schedules so with this setting; numbers are of the costs below (--like mariadb-replica has those of MariaDB's own). Then come all schemes of a replica of groupcert.");
   const holder = element("div");
   box.append(holder);
   return () => {

@@ -29,7 +29,10 @@ CertificationLog = Annotated[
     Path | None,
     typer.Option(help="A folder with a group's certification log, in place of a trace."),
 ]
-Like = Annotated[str | None, typer.Option(help="Costs as measured: mariadb, postgresql or wait.")]
+Like = Annotated[
+    str | None,
+    typer.Option(help="Costs as measured: mariadb, mariadb-replica (its own), postgresql or wait."),
+]
 Cores = Annotated[
     int | None, typer.Option(min=1, help="Processors of target and applier; with --like.")
 ]

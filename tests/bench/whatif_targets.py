@@ -19,8 +19,13 @@ from tests.bench.harness import Document, Load, Run, circumstances
 from tests.bench.source_stream import SourceOptions, source_stream
 
 RESULTS = Path(__file__).parent / "results"
-MEASURED = {"postgresql": "postgresql", "mariadb": "mariadb", "wait": "slow"}
-"""The target that each was measured at."""
+MEASURED = {
+    "mariadb": ("schemes-mariadb.json", "mariadb"),
+    "mariadb-replica": ("schemes-mariadb.json", "mariadb replica"),
+    "postgresql": ("schemes-postgresql.json", "postgresql"),
+    "wait": ("schemes-slow.json", "slow"),
+}
+"""The file and the target that each was measured in."""
 LINES = {
     "logical-clock at-most-one": Line("logical-clock"),
     **{name: Line(name) for name in ("commit-parent", "group-commit", "database", "table")},
@@ -31,6 +36,11 @@ LINES = {
     "rows": Line("rows"),
 }
 """The lines of what-if, by the names that the applier's benchmark has for them."""
+OWN_LINES = {
+    "conservative": Line("group-commit"),
+    "optimistic": Line("jobs", conflicts="ordered"),
+}
+"""Those of MariaDB's own replica, by its modes."""
 NEAR = 0.3
 """Part of what was measured by which a good prediction is off, at most."""
 
@@ -74,7 +84,7 @@ def predicted(name: str, works: list[Work], workers: tuple[int, ...], _: None) -
     measured = measured_rates(name)
     workload = load(works, LIKE[name])
     rows = []
-    for label, line in LINES.items():
+    for label, line in lines_of(name).items():
         for number in workers:
             rate = rate_of(workload, line, number)
             was = measured[label, number]
@@ -91,6 +101,11 @@ def predicted(name: str, works: list[Work], workers: tuple[int, ...], _: None) -
     return rows
 
 
+def lines_of(name: str) -> dict[str, Line]:
+    """Returns the lines that were measured at a target."""
+    return OWN_LINES if name == "mariadb-replica" else LINES
+
+
 def rate_of(workload: Workload, line: Line, workers: int) -> float:
     """Returns transactions a second of a line."""
     return workload.transactions / run_line([workload], line, workers).makespan_us * 1e6
@@ -98,31 +113,36 @@ def rate_of(workload: Workload, line: Line, workers: int) -> float:
 
 def measured_rates(name: str) -> dict[tuple[str, int], float]:
     """Returns transactions a second of the applier on a target, by scheme and workers."""
-    found = json.loads((RESULTS / f"schemes-{MEASURED[name]}.json").read_text())["results"]
+    file, target = MEASURED[name]
+    found = json.loads((RESULTS / file).read_text())["results"]
     return {
         (row["scheme"], row["workers"]): row["rate_median"]
         for row in found
-        if row["target"] == MEASURED[name]
+        if row["target"] == target
     }
 
 
 def table(workers: int = 8) -> str:
     """Returns the predictions of the result file beside what was measured, for a README."""
     results = json.loads((RESULTS / "whatif-targets.json").read_text())["results"]
-    speedups = dict[tuple[str, str], str]()
+    told: dict[tuple[str, str], str] = {}
     for row in results:
-        if row["workers"] == 1 and row["scheme"] == next(iter(LINES)):
+        name, scheme = row["target"], row["scheme"]
+        if row["workers"] == 1 and scheme == next(iter(lines_of(name))):
             one = row
         if row["workers"] == workers:
-            ratios = (row[name] / one[name] for name in ("predicted", "measured"))
-            told = " | ".join(f"{ratio:.2f}" for ratio in ratios)
-            speedups[row["scheme"], row["target"]] = f"{told} | {row['off']:+.0%}"
+            ratios = (row[kind] / one[kind] for kind in ("predicted", "measured"))
+            texts = [*(f"{ratio:.2f}" for ratio in ratios), f"{row['off']:+.0%}"]
+            told[scheme, name] = " | ".join(texts)
+    names = [name for name in LIKE if lines_of(name) is LINES]
     lines = [
-        "| scheme | " + " | ".join(f"{name}: predicted | measured | off" for name in LIKE) + " |",
-        "| --- " + "| --- " * 3 * len(LIKE) + "|",
-    ]
-    lines += [
-        f"| {scheme} | {' | '.join(speedups[scheme, name] for name in LIKE)} |" for scheme in LINES
+        "| scheme | " + " | ".join(f"{name}: predicted | measured | off" for name in names) + " |",
+        "| --- " + "| --- " * 3 * len(names) + "|",
+        *(f"| {each} | {' | '.join(told[each, name] for name in names)} |" for each in LINES),
+        "",
+        "| mariadb-replica | predicted | measured | off |",
+        "| --- | --- | --- | --- |",
+        *(f"| {each} | {told[each, 'mariadb-replica']} |" for each in OWN_LINES),
     ]
     misses = [
         f"`{row['scheme']}`, {row['workers']} workers, {row['target']}: {row['off']:+.0%}"
