@@ -27,6 +27,7 @@ from groupcert.v1.applier_pb2 import GetApplierStatusResponse
 from groupcert.v1.error_pb2 import Reason, RetryAdvice
 from groupcert.v1.group_pb2 import GroupStatus
 from groupcert.v1.postgresql_pb2 import PostgresqlStatus
+from tests.bench import whatif_targets
 from tests.sources import ROOT, Source, tree
 from tests.test_floors import FLOORS
 from tests.test_readmes import READMES, without_blocks
@@ -202,6 +203,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
         "members/settings/README.md",
         lambda: settings_table(SecuritySettings, own=False),
     ),
+    "predictions": ("applier/whatif/README.md", whatif_targets.table),
 }
 
 

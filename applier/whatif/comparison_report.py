@@ -14,6 +14,7 @@ from ...certifier.pages import page as pages
 from ..schemes import Cause
 from .dependencies import NO_ITEM
 from .scheme_comparison import Bounds, Line, Sample, speedup
+from .server_settings import SETTINGS
 from .simulation import Run
 from .workload import Stamps, Workload, interval_mean
 
@@ -43,7 +44,7 @@ def document(
 ) -> JsonObject:
     """Returns the whole report. `source`: the origin of the stream, as its reader describes it; if
     it has `tables_without_keys`, bounds are of tables where rows are not known.
-    `sample`: what was scheduled of it; bounds of runs are those of the sample, too.
+    `sample`: what was scheduled of it, and what bounds are of.
     """
     limits = sample.whole
     return {
@@ -116,7 +117,7 @@ def _critical_path(workload: Workload, limits: Bounds) -> JsonObject:
         "transactions": len(path),
         "first": names[:PATH_ENDS],
         "last": names[-PATH_ENDS:],
-        "speedup_max": _ratio(speedup(limits.serial_us, limits.path.length_us)),
+        "speedup_max": _ratio(speedup(limits.serial_us, limits.shortest_us)),
     }
 
 
@@ -198,12 +199,12 @@ def _compared(compared: Compared, sample: Sample) -> JsonObject:
         "stamps": line.stamps.value if line.scheme == "logical-clock" else None,
         "consistency": scheme.consistency.value,
         "ordering": scheme.ordering.value,
+        "settings": [setting._asdict() for setting in SETTINGS.get(line, ())],
         "runs": [_run(run, sample) for run in runs],
     }
 
 
 def _run(run: Run, sample: Sample) -> JsonObject:
-    bound_us = sample.bound_us(run)
     makespan_us = run.makespan_us
     worker_us = run.workers * makespan_us
     return {
@@ -211,11 +212,11 @@ def _run(run: Run, sample: Sample) -> JsonObject:
         "makespan_us": makespan_us,
         "speedup": _ratio(speedup(sample.serial_us, makespan_us)),
         "spread": _ratio(sample.spread(run)),
-        "bound_us": bound_us,
-        "bound_share": _ratio(speedup(bound_us, makespan_us)),
+        "bound_share": _ratio(speedup(sample.least_us(run.workers), makespan_us)),
         "worker_use": _ratio(_share(run.executing_us + run.committing_us, worker_us)),
         "worker_time_us": {
             "executing": run.executing_us,
+            "processor": run.processor_us,
             "waiting_to_commit": run.waiting_us,
             "committing": run.committing_us,
             "idle": {_key(cause): idle_us for cause, idle_us in _sorted(run.idle_us)},

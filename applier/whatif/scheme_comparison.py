@@ -99,35 +99,45 @@ def parse_workers(text: str) -> tuple[int, ...]:
 class Bounds:
     """The bounds that no schedule of a workload beats, in microseconds.
 
-    `serial_us`: one worker that commits each transaction alone. `path`: the critical path, with
-    the commits on it; `execution_path_us` without. `longest_us`: the longest single execution;
-    `longest_row_us`: all changes of one row, which no division of transactions shortens.
+    `serial_us`: one worker that commits each transaction alone. `processors_us`: what all of them
+    need of the processors. `path`: the critical path, with the commits on it; `execution_path_us`
+    without. `longest_us`: the longest single execution; `longest_row_us`: all changes of one row,
+    which no division of transactions shortens.
     """
 
     serial_us: int
     execution_us: int
+    processors_us: int
     path: CriticalPath
     execution_path_us: int
     longest_us: int
     longest_row_us: int
 
     def least_us(self, workers: int) -> int:
-        """Returns the bound of the workload itself: max(work / workers, critical path)."""
-        return max(-(-self.serial_us // workers), self.path.length_us)
+        """Returns the bound of the workload itself: max(work / workers, processors, critical
+        path).
+        """
+        return max(-(-self.serial_us // workers), self.shortest_us)
+
+    @property
+    def shortest_us(self) -> int:
+        """The bound with any number of workers."""
+        return max(self.processors_us, self.path.length_us)
 
 
 def bounds(workload: Workload) -> Bounds:
     """Returns the bounds of a workload. Cost: O(edges), twice if commits take time."""
-    durations_us, commit_us = workload.durations_us, workload.costs.commit_us
+    durations_us, costs = workload.durations_us, workload.costs
     execution = critical_path(workload.dependencies, durations_us)
     path = execution
-    if commit_us:
-        lengths_us = [duration_us + commit_us for duration_us in durations_us]
+    if costs.least_us:
+        lengths_us = [duration_us + costs.least_us for duration_us in durations_us]
         path = critical_path(workload.dependencies, lengths_us)
     execution_us = sum(durations_us)
     return Bounds(
-        serial_us=execution_us + commit_us * len(workload),
+        serial_us=execution_us + costs.alone_us * len(workload),
         execution_us=execution_us,
+        processors_us=costs.processors_us(execution_us, len(workload)),
         path=path,
         execution_path_us=execution.length_us,
         longest_us=max(durations_us, default=0),
@@ -214,13 +224,15 @@ def run_line(windows: Sequence[Workload], line: Line, workers: int) -> Run:
 
 def bound_of(run: WindowRun, workers: int, limits: Bounds, window: Workload) -> int:
     """Returns the shortest time of this run of a window, in microseconds: the larger of its
-    workers' time and the longest chain of transactions that it kept in order.
+    workers' time, what it needs of the processors, and the longest chain of transactions that it
+    kept in order.
 
     A scheme that divides transactions keeps only the chains of single rows; one with a
     transaction that overtook one that it follows kept none; one that merges them commits a
     chain once.
     """
-    work_us = limits.execution_us + run.jobs * window.costs.commit_us
+    work_us = limits.execution_us + run.jobs * window.costs.least_us
+    processors_us = window.costs.processors_us(limits.execution_us, run.jobs)
     if run.overtakers is None:
         chain_us = limits.longest_row_us
     elif run.overtakers:
@@ -229,4 +241,4 @@ def bound_of(run: WindowRun, workers: int, limits: Bounds, window: Workload) -> 
         chain_us = limits.execution_path_us
     else:
         chain_us = limits.path.length_us
-    return max(-(-work_us // workers), chain_us)
+    return max(-(-work_us // workers), processors_us, chain_us)

@@ -1,15 +1,16 @@
 """A simulation: the applier's coordinator and scheme, on a virtual clock, without real work.
 
 The model of time: a worker is occupied from the start of a job until it is committed. A job takes
-the execution times of its transactions, or a part its share of one. The coordinator decides what
-commits: all that is ready at the head of a lane is one group, which takes the commit time once;
-groups of independent lanes commit at the same time. Events of the same moment are processed in
-order: ends, then commits, then starts.
+the execution times of its transactions, or a part its share of one: on the applier's interpreter,
+on a processor of the target, waiting, in this order. The coordinator decides what commits: all that
+is ready at the head of a lane is one group, whose jobs take their times of processors one after the
+other, and the sync once or each; groups of independent lanes commit at the same time. Events of the
+same moment are processed in order: ends, then commits, then starts.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
@@ -18,13 +19,16 @@ from typing import NamedTuple
 from ..engine.coordinator import Coordinator, CoordinatorOptions
 from ..queue.job import CommitGroup, Job
 from ..schemes import Cause, Scheme
+from .costs import Costs
 from .dependencies import count_overtakers
+from .processors import Activity, Kind, Processors, Step
 from .width import WidthSeries
 from .workload import Stamps, Workload
 
 PROGRESS_ENTRIES = 4_096
 """Entries that the coordinator holds beyond what it may hand over, so that it never lacks one."""
 OPTIONS = CoordinatorOptions()
+What = Job[None] | CommitGroup[None]
 HELD_MAX = OPTIONS.assigned_transactions_max + PROGRESS_ENTRIES
 
 
@@ -44,16 +48,18 @@ class Run:
     """The result of windows under one scheme with one number of workers, in microseconds.
 
     The windows are run one after the other, each from its begin to its end. The workers' time,
-    `workers` times `makespan_us`, is all accounted for: `executing_us`, then `waiting_us` for the
-    turn to commit, `committing_us`, and `idle_us` by what held the next transaction back (None:
-    nothing was left to start). `held_us`: how long the head of the queue was held back, by cause,
-    and `holds` how many transactions were. `fallbacks`: how often parallel execution stopped.
+    `workers` times `makespan_us`, is all accounted for: `executing_us`, `processor_us` when the
+    execution waited for a processor, then `waiting_us` for the turn to commit, `committing_us`, and
+    `idle_us` by what held the next transaction back (None: nothing was left to start). `held_us`:
+    how long the head of the queue was held back, by cause, and `holds` how many transactions were.
+    `fallbacks`: how often parallel execution stopped.
     """
 
     workers: int
     windows: Sequence[WindowRun]
     makespan_us: int
     executing_us: int
+    processor_us: int
     waiting_us: int
     committing_us: int
     idle_us: Mapping[Cause | None, int]
@@ -100,16 +106,19 @@ class _Simulation:
     _started_us: "array[int]"
     _visible_us: "array[int]"
     _job_numbers: "array[int]"
+    _processors: Processors[What]
 
     def __init__(self, workers: int) -> None:
         assert workers > 0, "somebody has to work"
         self._workers = workers
         self._idle = list(range(1, workers + 1))
         self._now = 0
-        self._ends: list[tuple[int, int, Job[None] | CommitGroup[None]]] = []
+        self._ends: list[tuple[int, int, Activity[What]]] = []
         self._scheduled = 0
-        self._executing = self._committing = 0
-        self._executing_us = self._waiting_us = self._committing_us = 0
+        self._executing = self._queued = self._committing = 0
+        self._executing_us = self._processor_us = self._waiting_us = self._committing_us = 0
+        self._visible: Counter[int] = Counter()
+        """Jobs of a group that are visible before the rest of it, by its tick."""
         self._idle_us: Counter[Cause | None] = Counter()
         self._held_us: Counter[Cause] = Counter()
         self._holds: Counter[Cause] = Counter()
@@ -127,6 +136,8 @@ class _Simulation:
         self._visible_us = array("Q", bytes(8 * len(window)))
         self._job_numbers = array("I", bytes(4 * len(window)))
         coordinator = self._coordinator = Coordinator(scheme, OPTIONS)
+        self._processors = Processors(window.costs.cores, window.costs.handover_us)
+        self._visible.clear()
         entries = window.entries(stamps)
         while True:
             if coordinator.length < HELD_MAX:
@@ -140,7 +151,7 @@ class _Simulation:
                 break
             self._advance(self._ends[0][0])
             while self._ends and self._ends[0][0] == self._now:
-                self._end(heappop(self._ends)[2])
+                self._end_step(heappop(self._ends)[2])
         assert not coordinator.length, "nothing runs, and something is left"
         self._holds.update(coordinator.holds)
         self._fallbacks.update(coordinator.fallbacks)
@@ -154,6 +165,7 @@ class _Simulation:
             windows=tuple(self._windows),
             makespan_us=self._now,
             executing_us=self._executing_us,
+            processor_us=self._processor_us,
             waiting_us=self._waiting_us,
             committing_us=self._committing_us,
             idle_us=dict(self._idle_us),
@@ -178,34 +190,76 @@ class _Simulation:
         self._executing += 1
         self._jobs += 1
         self._divided = self._divided or job.parts > 1
-        duration_us = 0
+        costs = self._workload.costs
+        time_us = costs.job_us
         for entry in job.entries:
             number = entry.position - 1
             self._started_us[number] = self._now
             self._job_numbers[number] = self._jobs
-            duration_us += self._workload.execution_us(number, job.part, job.parts)
-        self._schedule(duration_us, job)
+            time_us += self._workload.execution_us(number, job.part, job.parts)
+        if costs.table_us and len(job.entries) > 1:
+            written = (self._workload.tables(entry.position - 1) for entry in job.entries)
+            time_us += costs.table_us * max(0, len(set().union(*written)) - 1)
+        if job.keeps_newest:
+            time_us = -(-time_us * costs.newest_percent // 100)
+        self._next_step(Activity(job, _execution(costs, time_us)))
 
     def _commit(self, group: CommitGroup[None]) -> None:
         self._committing += len(group.jobs)
-        self._schedule(self._workload.costs.commit_us, group)
+        self._next_step(Activity(group, _commits(self._workload.costs, len(group.jobs))))
 
-    def _schedule(self, duration_us: int, what: Job[None] | CommitGroup[None]) -> None:
+    def _next_step(self, activity: Activity[What]) -> None:
+        """Begins the next step of an activity, or queues it; ends it after its last one."""
+        for step in activity.steps:
+            if step.kind == Kind.VISIBLE:
+                self._show_next(activity.what)
+                continue
+            activity.step = step
+            if step.kind == Kind.WAIT or self._processors.ask(activity):
+                self._begin_step(activity)
+            else:
+                activity.is_queued = isinstance(activity.what, Job)
+                self._queued += activity.is_queued
+            return
+        self._end(activity.what)
+
+    def _begin_step(self, activity: Activity[What]) -> None:
+        self._queued -= activity.is_queued
+        activity.is_queued = False
         self._scheduled += 1
         # The number decides between ends of one moment, as jobs have no order.
-        heappush(self._ends, (self._now + duration_us, self._scheduled, what))
+        heappush(self._ends, (self._now + activity.step.time_us, self._scheduled, activity))
 
-    def _end(self, what: Job[None] | CommitGroup[None]) -> None:
+    def _end_step(self, activity: Activity[What]) -> None:
+        if activity.step.kind != Kind.WAIT:
+            for begun in self._processors.release(activity.step):
+                self._begin_step(begun)
+        self._next_step(activity)
+
+    def _show_next(self, group: What) -> None:
+        """Makes the next job of a group visible, before the rest of it."""
+        assert isinstance(group, CommitGroup), "a job that is visible before it commits"
+        jobs = group.jobs[self._visible[group.tick] :][:1]
+        self._visible[group.tick] += 1
+        self._coordinator.visible(jobs)
+        self._free(jobs)
+
+    def _free(self, jobs: Sequence[Job[None]]) -> None:
+        """Takes note of visible jobs, whose workers are idle now."""
+        self._committing -= len(jobs)
+        for job in jobs:
+            for entry in job.entries:
+                self._visible_us[entry.position - 1] = self._now
+            self._idle.append(job.worker)
+
+    def _end(self, what: What) -> None:
         if isinstance(what, Job):
             self._executing -= 1
             self._coordinator.executed(what, None)
             return
-        self._committing -= len(what.jobs)
-        for job in what.jobs:
-            for entry in job.entries:
-                self._visible_us[entry.position - 1] = self._now
-            self._idle.append(job.worker)
-        self._coordinator.committed(what)
+        visible = self._visible.pop(what.tick, 0)
+        self._free(what.jobs[visible:])
+        self._coordinator.committed(what, visible)
 
     def _advance(self, to_us: int) -> None:
         """Adds the time until the next end to the counters."""
@@ -220,9 +274,37 @@ class _Simulation:
             # While all workers are occupied, they are what the head waits for, whatever the scheme
             # said last.
             self._held_us[hold.cause if idle else Cause.WORKER] += passed_us
-        self._executing_us += self._executing * passed_us
+        executing = self._executing - self._queued
+        self._executing_us += executing * passed_us
+        self._processor_us += self._queued * passed_us
         self._committing_us += self._committing * passed_us
         at_work = self._executing + self._committing
         self._waiting_us += (self._workers - idle - at_work) * passed_us
-        self._width.add(self._now, passed_us, self._executing)
+        self._width.add(self._now, passed_us, executing)
         self._now = to_us
+
+
+def _execution(costs: Costs, time_us: int) -> Iterator[Step]:
+    """Yields the steps of an execution."""
+    if costs.cores is None:
+        yield Step(Kind.WAIT, time_us)
+        return
+    demand = costs.demand(time_us)
+    yield Step(Kind.APPLIER, demand.applier_us)
+    yield Step(Kind.SERVER, demand.server_us)
+    yield Step(Kind.WAIT, demand.wait_us)
+
+
+def _commits(costs: Costs, jobs: int) -> Iterator[Step]:
+    """Yields the steps in which jobs commit as a group."""
+    sync = Step(Kind.WAIT, costs.commit_us)
+    if not costs.commit_processors_us:
+        yield sync if costs.syncs_together else Step(Kind.WAIT, jobs * costs.commit_us)
+        return
+    for job in range(jobs):
+        yield Step(Kind.APPLIER, costs.commit_applier_us)
+        yield Step(Kind.SERVER, costs.commit_server_us)
+        if job == jobs - 1 or not costs.syncs_together:
+            yield sync
+        if job < jobs - 1:
+            yield Step(Kind.VISIBLE, 0)

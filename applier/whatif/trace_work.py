@@ -99,14 +99,7 @@ class TraceWork:
     def _header(
         self, line: JsonObject, snapshot: GtidSet, keys: Sequence[str], items: Sequence[int]
     ) -> SourceHeader:
-        given = names_of(line, "databases", self._replay.line)
-        databases = None if given is None else tuple(sorted(set(given)))
-        tables = None
-        if keys:
-            names = {table_of(key.encode()) for key in keys}
-            tables = tuple(sorted(names))
-            if databases is None:
-                databases = tuple(sorted(set(map(database_of, names))))
+        databases, tables = places_of(keys, names_of(line, "databases", self._replay.line))
         parent = self._number(line, "commit_parent")
         return SourceHeader(
             commit_parent=snapshot.count() + 1 if parent is None else parent,
@@ -137,3 +130,19 @@ class TraceWork:
             if contains(source, number):
                 return back
         return longest
+
+
+def places_of(
+    keys: Sequence[str], databases: Sequence[str] | None
+) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
+    """Returns the databases and the tables of rows, by their texts unless `databases` are known;
+    None where nothing is.
+
+    >>> places_of(["shop.orders/1", "shop.lines/7"], None)
+    (('shop',), ('shop.lines', 'shop.orders'))
+    """
+    tables = {table_of(key.encode()) for key in keys}
+    if databases is None and tables:
+        databases = [database_of(table) for table in tables]
+    known = None if databases is None else tuple(sorted(set(databases)))
+    return known, tuple(sorted(tables)) or None

@@ -7,17 +7,16 @@ that it has.
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ..queue.relay_group import RelayEntry
 from ..queue.row_parts import Part, database_of, table_of
 from ..source.header import NO_HEADER, SourceHeader
+from .costs import Costs
 from .dependencies import NO_ITEM, Dependencies
 from .durations import SPREAD_PERCENT, drawn_us, spread_percent_of
 from .whole_tables import ALL_ROWS
@@ -51,33 +50,6 @@ class Stamps(Enum):
     """The certifier's: the last writer of one of the rows (WL#8440)."""
     LOCK_INTERVALS = "lock intervals"
     """The source's: the last commit before the last lock was taken (WL#7165)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """Times that work takes on the replica, in microseconds.
-
-    `execute_us` and `row_us`: the mean of a transaction, and of each of its rows, if the stream
-    does not have its duration, which is then drawn. `spread_percent`: the standard deviation of
-    drawn durations, in percent of their mean; None: that of the durations that the stream has, or
-    `SPREAD_PERCENT`. `commit_us`: of a group commit, beside the execution. The defaults: a round
-    trip on a local network, an indexed row, a write that a solid-state disk acknowledges.
-    """
-
-    execute_us: int = 100
-    row_us: int = 20
-    commit_us: int = 500
-    spread_percent: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise InvalidSetting(name=name, value=value, expected="0 or more")
-
-    def execution_us(self, rows: int) -> int:
-        """Returns the mean time that a transaction of `rows` rows takes until it can commit."""
-        return self.execute_us + rows * self.row_us
 
 
 class Work(NamedTuple):

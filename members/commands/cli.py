@@ -21,8 +21,9 @@ from .cli_group import group as group_verbs
 from .cli_log import log as log_verbs
 from .cli_postgresql import postgresql as postgresql_verbs
 from .cli_process import bootstrap, health, member, replica
-from .cli_traces import replay, whatif
+from .cli_traces import replay
 from .cli_up import down, up
+from .cli_whatif import whatif
 from .connect_flags import SEVERAL, ConnectFlags, connecting
 from .extras import check_extras
 from .verb_options import FINE, USAGE, Json, Seconds, example

@@ -23,12 +23,16 @@ from rich.text import Text
 from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
 from ...applier.whatif.comparison_report import Compared, JsonObject, document, page
+from ...applier.whatif.costs import Costs
+from ...applier.whatif.history_work import HistoryWork
 from ...applier.whatif.scheme_comparison import Line, run_line, sample_of
 from ...applier.whatif.simulation import Run
 from ...applier.whatif.trace_work import TraceWork
-from ...applier.whatif.workload import Costs, Workload, load
+from ...applier.whatif.workload import Work, Workload, load
 from ...certifier.core import CertifierOptions
+from ...certifier.history.schema import Verdict
 from ...certifier.history.trace import ReplaySummary
+from ..errors.usage import InvalidOption
 from ..host.progress_bar import progress
 from ..host.worker_processes import WorkerProcesses
 from .replay import opened, read_lines
@@ -140,37 +144,133 @@ def _read_trace(
 
 
 def whatif_binary_log(
-    paths: Sequence[Path], options: WhatIfOptions, *, as_json: bool, html: Path | None
+    paths: Sequence[Path],
+    options: WhatIfOptions,
+    *,
+    keys: str | None = None,
+    as_json: bool,
+    html: Path | None,
 ) -> None:
     """Compares the schemes on the files of a binary log, and prints the result.
+
+    Args:
+        keys: the URL of a server that has the same tables, and says their keys.
 
     Raises:
         InvalidBinaryLog: A file cannot be read, or there is no transaction.
         OSError: There is no such file, or it cannot be read or written.
+        SourceRefused, SourceLost, InvalidSetting: the server does not say them.
     """
-    reader = BinaryLogWork()
-    logs = [read_binary_log(path) for path in paths]
+    reader, known = BinaryLogWork(), None
+    if keys is not None:
+        from .whatif_inputs import server_keys
+
+        known = server_keys(keys)
+    logs = [read_binary_log(path, keys=known) for path in paths]
     works = chain.from_iterable(reader.read(log.path.name, log) for log in logs)
-    with progress("reading", number="{:,.0f} transactions".format) as state:
-        workload = load(state.counted(works, PROGRESS_LINES), options.costs)
+    workload = _loaded(works, options)
     if not reader.transactions:
         raise without_transactions(paths[-1], "schedule")
-    notes = [note for log in logs for note in log.notes]
-    unnamed = sorted({table for log in logs for table in log.tables_without_keys})
-    if unnamed:
-        notes.append(
-            f"no bound is known, and schemes that compare rows are drawn too slow: {len(unnamed)} "
-            f"tables stand for their rows; set binlog_row_metadata=FULL at the server that "
-            f"writes the log, and give each table a primary key"
-        )
-    if not workload.has_commit_ids:
-        notes.append(_group(workload, options.commit_group_transactions))
     told: JsonObject = {
         "kind": "binlog",
         "files": list(map(str, paths)),
-        "tables_without_keys": unnamed,
+        "notes": [note for log in logs for note in log.notes],
+    }
+    unnamed = {table for log in logs for table in log.tables_without_keys}
+    _tell_log(told, unnamed, workload, options, as_json=as_json, html=html)
+
+
+def whatif_server(
+    url: str,
+    transactions: int,
+    seconds: float,
+    options: WhatIfOptions,
+    *,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Compares the schemes on what a server commits from now on: so many transactions, or in so
+    many seconds, whichever comes first.
+
+    Raises:
+        SourceRefused, SourceLost, InvalidSetting, InvalidBinaryLog: Its log cannot be read.
+        InvalidOption: It has committed nothing.
+    """
+    from .whatif_inputs import Limits, LiveLog
+
+    log, reader = LiveLog(url, Limits(transactions, seconds)), BinaryLogWork()
+    workload = _loaded(reader.read(str(log.url), log), options)
+    if not reader.transactions:
+        expected = f"a server that commits within {seconds:g} seconds (--seconds)"
+        raise InvalidOption(name="--source", value=str(log.url), expected=expected)
+    unnamed = log.reader.tables_without_keys
+    told: JsonObject = {
+        "kind": "server",
+        "files": [str(log.url)],
+        "notes": [f"{table}: {why}" for table, why in unnamed.items()],
+    }
+    _tell_log(told, set(unnamed), workload, options, as_json=as_json, html=html)
+
+
+def whatif_history(
+    folder: Path, options: WhatIfOptions, *, as_json: bool, html: Path | None
+) -> None:
+    """Compares the schemes on a group's certification log, and prints the result.
+
+    Raises:
+        InvalidOption: there is no log in the folder, or nothing was certified.
+        OSError: A file cannot be read or written.
+    """
+    from .whatif_inputs import longest_history
+
+    history, reader = longest_history(folder), HistoryWork()
+    workload = _loaded(reader.read(history.rows()), options)
+    if not workload.transactions:
+        expected = "a log with a certified transaction"
+        raise InvalidOption(name="--certification-log", value=str(folder), expected=expected)
+    notes = [f"scheduled is the longest history, of {history.observer}; {history.others} others"]
+    if not reader.has_keys:
+        notes.append("the log has no keys in words: rows are shown as hashes, tables by guess")
+    if not workload.has_commit_ids:
+        notes.append(_group(workload, options.commit_group_transactions))
+    told: JsonObject = {
+        "kind": "certification_log",
+        "files": [str(folder)],
+        "conflicts": reader.verdicts[Verdict.CONFLICT],
+        "too_old": reader.verdicts[Verdict.TOO_OLD],
+        "refused": reader.verdicts[Verdict.REFUSED],
         "notes": notes,
     }
+    _tell(told, workload, options, as_json=as_json, html=html)
+
+
+def _loaded(works: Iterator[Work], options: WhatIfOptions) -> Workload:
+    """Returns the workload of a stream, and shows how far it is read."""
+    with progress("reading", number="{:,.0f} transactions".format) as state:
+        return load(state.counted(works, PROGRESS_LINES), options.costs)
+
+
+def _tell_log(
+    told: JsonObject,
+    unnamed: set[str],
+    workload: Workload,
+    options: WhatIfOptions,
+    *,
+    as_json: bool,
+    html: Path | None,
+) -> None:
+    """Compares, and tells what a binary log does not name. `unnamed`: tables without keys."""
+    notes = cast(list[str], told["notes"])
+    if unnamed:
+        notes.append(
+            f"no bound is known, and schemes that compare rows are drawn too slow: {len(unnamed)} "
+            f"tables stand for their rows; name a server that has them (--keys mysql://...), or "
+            f"set binlog_row_metadata=FULL at the one that writes the log, and give each table a "
+            f"primary key"
+        )
+    if not workload.has_commit_ids:
+        notes.append(_group(workload, options.commit_group_transactions))
+    told["tables_without_keys"] = sorted(unnamed)
     _tell(told, workload, options, as_json=as_json, html=html)
 
 
@@ -210,8 +310,30 @@ def _tell(
         console = Console()
         for table in tables(report):
             console.print(table)
-        for note in (*cast(list[str], source["notes"]), *_windows_note(report)):
+        for note in (
+            *_settings_notes(report),
+            *cast(list[str], source["notes"]),
+            *_windows_note(report),
+        ):
             console.print(f"Note: {note}", markup=False, highlight=False)
+
+
+def _settings_notes(report: JsonObject) -> list[str]:
+    """Returns for each kind of server its setting with which the stream is fastest."""
+    best: dict[str, tuple[float, str]] = {}
+    for scheme in cast(list[JsonObject], report["schemes"]):
+        last = cast(list[JsonObject], scheme["runs"])[-1]
+        for setting in cast(list[dict[str, str]], scheme["settings"]):
+            server, speedup = setting["server"], cast(float, last["speedup"])
+            if server not in best or best[server][0] < speedup:
+                at_source = f", and {setting['source']} at the source" * bool(setting["source"])
+                text = f"{setting['replica']}{at_source}, as {scheme['label']}"
+                best[server] = speedup, text
+    workers = cast(list[int], report["workers"])[-1]
+    return [
+        f"the fastest setting of {server} is {text}: {speedup:.2f} with {workers} workers"
+        for server, (speedup, text) in best.items()
+    ]
 
 
 def _windows_note(report: JsonObject) -> list[str]:
@@ -245,7 +367,7 @@ def _stream_table(report: JsonObject) -> Table:
     table.add_row("critical path", _seconds(path["length_us"]))
     table.add_row("  transactions on it", f"{path['transactions']:,}")
     fastest = f"{path['speedup_max']:,.1f}" if path["is_known"] else UNKNOWN
-    table.add_row("  so no schedule is faster by more than", fastest)
+    table.add_row("bound, however many workers there are", fastest)
     for name, known in cast(dict[str, JsonObject], stamps).items():
         table.add_row(f"modified interval of the {name}, mean", f"{known['interval_mean']:,.1f}")
     return table
@@ -281,6 +403,7 @@ def _lost_to(run: JsonObject) -> str:
     worker_time = cast(JsonObject, run["worker_time_us"])
     lost = dict(cast(dict[str, int], worker_time["idle"]))
     lost["commit_order"] = cast(int, worker_time["waiting_to_commit"])
+    lost["processor"] = cast(int, worker_time["processor"])
     cause = max(lost, key=lambda name: lost[name])
     return cause.replace("_", " ") if lost[cause] else ""
 

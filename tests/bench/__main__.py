@@ -32,6 +32,7 @@ BENCHMARKS = {
     "comparison": "member",
     "sizing": "sizing",
     "whatif": "whatif",
+    "whatif-targets": "whatif_targets",
     "first-hour": "first_hour",
     "rolling-restart": "stalls",
     "cluster-stalls": "stalls",

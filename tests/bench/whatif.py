@@ -15,9 +15,10 @@ from pathlib import Path
 from uuid import UUID
 
 from groupcert.applier.whatif.comparison_report import Compared, document
+from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.scheme_comparison import LINES, sample_of
 from groupcert.applier.whatif.trace_work import TraceWork
-from groupcert.applier.whatif.workload import Costs, load
+from groupcert.applier.whatif.workload import load
 from groupcert.members.commands.verb_options import GcWindow, trace_options
 from groupcert.members.commands.whatif import runs_of
 from tests.bench.harness import Document, Load, Run, circumstances, scratch

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from groupcert.applier.queue.row_parts import database_of, table_of
 from groupcert.applier.source.header import SourceHeader
-from groupcert.applier.whatif.workload import Costs, Work, Workload, load
+from groupcert.applier.whatif.costs import Costs
+from groupcert.applier.whatif.workload import Work, Workload, load
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.logical_clock import LogicalClock
 from groupcert.certifier.write_set import item_from_text
@@ -98,6 +99,18 @@ def stream(*lines: str, commit_us: int = 0) -> Workload:
     return load(parse(lines), Costs(commit_us=commit_us))
 
 
+COSTS = st.builds(
+    Costs,
+    commit_us=st.integers(0, 5),
+    job_us=st.integers(0, 3),
+    commit_applier_us=st.integers(0, 3),
+    commit_server_us=st.integers(0, 3),
+    syncs_together=st.booleans(),
+    applier_percent=st.integers(0, 50),
+    server_percent=st.integers(0, 50),
+    handover_us=st.integers(0, 2),
+    cores=st.none() | st.integers(1, 4),
+)
 ROWS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 5)), max_size=4, unique=True
 )
@@ -115,6 +128,6 @@ def workloads(draw: st.DrawFn) -> Workload:
         rows = [f"d{database}.t{table}/{row}" for database, table, row in draw(ROWS)]
         duration_us = draw(st.integers(0, 9))
         works.append(source.transaction(rows, duration_us=duration_us))
-    workload = load(works, Costs(commit_us=draw(st.integers(0, 5))))
+    workload = load(works, draw(COSTS))
     workload.group(draw(st.integers(1, 5)))
     return workload

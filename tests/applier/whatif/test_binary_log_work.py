@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
+from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.dependencies import Dependencies
 from groupcert.applier.whatif.whole_tables import SET_MAX, SET_MIN, WholeTables
-from groupcert.applier.whatif.workload import Costs, Work, load
+from groupcert.applier.whatif.workload import Work, load
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes
 
 

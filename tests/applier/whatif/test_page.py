@@ -18,7 +18,7 @@ from tests.browser import asked_of_others, colours, count, logged, opened, point
 
 pytestmark = pytest.mark.slow
 WORKERS = (1, 2, 4, 8)
-WIDTHS = (420, 800, 1280)
+WIDTHS = (420, 800, 1440)
 NARROW, _, WIDE = WIDTHS
 HOSTILE = "a.t/<script>document.body.remove()</script>"
 Look = Callable[[Any], Chrome]
@@ -82,9 +82,9 @@ def test_every_scheme_has_a_look_of_its_own(look: Look) -> None:
         line.stroke + " " + line.strokeDasharray, button.getBoundingClientRect().height > 0]})"""
     looks = browser.execute_script(script)
     names, marks, lines, shown = zip(*looks, strict=True)
-    assert set(names) == {"bound", "critical path", *(line.label for line in LINES)}
+    assert set(names) == {"bound", *(line.label for line in LINES)}
     assert all(shown), "a legend stands below where names beside the lines have no room"
-    assert len(set(marks)) == len(LINES) + 1, "the bound and the critical path have none"
+    assert len(set(marks)) == len(LINES) + 1, "the bound has none"
     assert len(set(lines)) == len(names)
     resize(browser, WIDE)
     browser.refresh()
@@ -148,6 +148,43 @@ def test_table_is_sorted_by_speedup_and_marks_the_winner(look: Look) -> None:
         assert f"With {workers} worker" in text(browser, "#results")
 
 
+def test_answers_come_in_the_order_of_questions(look: Look) -> None:
+    browser = look(report())
+    script = """return [...document.querySelectorAll("main > h2, main > section")].map(node =>
+      node.id || node.textContent)"""
+    assert browser.execute_script(script) == [
+        "What do I gain?",
+        "speedups",
+        "With which setting of my server?",
+        "servers",
+        "results",
+        "What holds me back?",
+        "held",
+        "hot",
+        "path",
+        "widths",
+        "How sure is this?",
+        "certainty",
+    ]
+
+
+def test_settings_of_servers_have_the_speedup_of_their_scheme(look: Look) -> None:
+    browser = look(report())
+    script = "document.querySelectorAll('.picker button')[2].click()"
+    browser.execute_script(script)
+    rows = """return [...document.querySelectorAll("#servers tbody tr")].map(row =>
+      [row.dataset.server, row.cells[0].innerText, row.cells[1].textContent,
+        row.cells[2].textContent])"""
+    shown = browser.execute_script(rows)
+    found = {scheme["label"]: scheme for scheme in report()["schemes"]}
+    assert {server for server, *_ in shown} == {"MySQL", "MariaDB"}
+    assert len(shown) == sum(len(scheme["settings"]) for scheme in found.values())
+    for server, told, label, speedup in shown:
+        assert float(speedup.split()[0]) == round(found[label]["runs"][2]["speedup"], 2)
+        [setting] = [each for each in found[label]["settings"] if each["server"] == server]
+        assert setting["replica"] in told and setting["source"] in told
+
+
 def test_pointer_and_table_tell_the_values(look: Look) -> None:
     browser = look(report())
     told = pointed(browser, "#curves .pane", 0.99, 0.5)
@@ -157,7 +194,7 @@ def test_pointer_and_table_tell_the_values(look: Look) -> None:
     cells = "return document.querySelectorAll('#speedups details td').length"
     waiting = "const done = arguments[0]; requestAnimationFrame(() => setTimeout(done, 0))"
     browser.execute_async_script(waiting)
-    assert browser.execute_script(cells) == (len(LINES) + 2) * (len(WORKERS) + 1)
+    assert browser.execute_script(cells) == (len(LINES) + 1) * (len(WORKERS) + 1)
 
 
 def test_texts_of_the_stream_are_never_read_as_html(look: Look) -> None:

@@ -48,7 +48,7 @@ def test_no_run_beats_its_bound_and_all_time_is_accounted_for(
     sample = sample_of(workload)
     run = run_line(sample.windows, line, workers)
     assert run.makespan_us >= sample.bound_us(run)
-    busy_us = run.executing_us + run.waiting_us + run.committing_us
+    busy_us = run.executing_us + run.processor_us + run.waiting_us + run.committing_us
     assert busy_us + sum(run.idle_us.values()) == workers * run.makespan_us
     assert sum(run.widths_us) == run.executing_us
     assert run.width_max <= workers

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from groupcert.applier.schemes import Cause
+from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.scheme_comparison import Line, bounds, run_line, sample_of
-from groupcert.applier.whatif.workload import Costs, Stamps, Workload, load
+from groupcert.applier.whatif.workload import Stamps, Workload, load
 from tests.applier.whatif.streams import parse
 from tests.datadriven import Command, run_script, table
 

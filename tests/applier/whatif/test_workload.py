@@ -5,8 +5,9 @@ from statistics import fmean
 import pytest
 
 from groupcert.applier.queue.row_parts import Part
+from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.durations import SPREAD_PERCENT, spread_percent_of
-from groupcert.applier.whatif.workload import Costs, Stamps, Workload, interval_mean, load
+from groupcert.applier.whatif.workload import Stamps, Workload, interval_mean, load
 from groupcert.certifier.errors import InvalidSetting
 from tests.applier.whatif.streams import SOURCE, Source, stream
 

@@ -1,0 +1,143 @@
+"""The verb `groupcert whatif`: where its stream comes from, what it costs, what is compared."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from ..errors.usage import InvalidOption, MissingOption
+from .extras import check_extras
+from .verb_options import GROUP_UUID, BlockSize, GcWindow, Json, Window, trace_options
+
+Trace = Annotated[str | None, typer.Argument(help="JSON lines, .gz accepted; - is standard input.")]
+Binlog = Annotated[
+    list[Path] | None, typer.Option(help="A binary log in place of a trace. Repeatable.")
+]
+Keys = Annotated[
+    str | None,
+    typer.Option(help="A server that knows the keys of --binlog's tables: mysql://user@host/."),
+]
+Source = Annotated[
+    str | None, typer.Option(help="A live server, mysql://user@host/, in place of a trace.")
+]
+Transactions = Annotated[int, typer.Option(min=1, help="Of --source, at most.")]
+SourceSeconds = Annotated[float, typer.Option(min=0.1, help="Of --source, at most.")]
+CertificationLog = Annotated[
+    Path | None,
+    typer.Option(help="A folder with a group's certification log, in place of a trace."),
+]
+Like = Annotated[
+    str | None,
+    typer.Option(help="Costs as measured: mariadb, mariadb-replica (its own), postgresql or wait."),
+]
+Cores = Annotated[
+    int | None, typer.Option(min=1, help="Processors of target and applier; with --like.")
+]
+ExecuteUs = Annotated[
+    int | None,
+    typer.Option(min=0, help="A transaction's mean, where the stream does not say; default: 100."),
+]
+RowUs = Annotated[
+    int | None, typer.Option(min=0, help="And that of each of its rows; default: 20.")
+]
+SpreadPercent = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Their standard deviation, in percent; default: that of the stream's own, or 50.",
+    ),
+]
+CommitUs = Annotated[
+    int | None, typer.Option(min=0, help="A group commit's wait for the disk; default: 500.")
+]
+GroupSize = Annotated[
+    int, typer.Option(min=1, help="Size of group commits, where the stream does not say.")
+]
+Whole = Annotated[
+    bool, typer.Option("--whole", help="Schedule all of a long stream, not windows of it.")
+]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="At the same time; one a processor by default.")
+]
+Html = Annotated[Path | None, typer.Option(help="Also write a page with the curves.")]
+
+
+def whatif(
+    trace: Trace = None,
+    binlog: Binlog = None,
+    keys: Keys = None,
+    source: Source = None,
+    transactions: Transactions = 1_000_000,
+    seconds: SourceSeconds = 60.0,
+    certification_log: CertificationLog = None,
+    workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8,16",
+    scheme: Annotated[list[str] | None, typer.Option(help="Only this scheme. Repeatable.")] = None,
+    like: Like = None,
+    cores: Cores = None,
+    execute_us: ExecuteUs = None,
+    row_us: RowUs = None,
+    spread_percent: SpreadPercent = None,
+    commit_us: CommitUs = None,
+    commit_group_transactions: GroupSize = 1,
+    group_uuid: Annotated[UUID, typer.Option(help="Source of assigned GTIDs.")] = GROUP_UUID,
+    gtid_assignment_block_size: BlockSize = 1,
+    gc_window: Window = GcWindow.CLOSE,
+    whole: Whole = False,
+    processes: Processes = None,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Schedule a stream under every scheme, and compare them."""
+    from ...applier.whatif.costs import costs_like
+    from ...applier.whatif.scheme_comparison import chosen_lines, parse_workers
+    from .whatif import (
+        WhatIfOptions,
+        whatif_binary_log,
+        whatif_history,
+        whatif_server,
+        whatif_trace,
+    )
+
+    options = WhatIfOptions(
+        lines=chosen_lines(scheme or ()),
+        workers=parse_workers(workers),
+        costs=costs_like(
+            like,
+            cores=cores,
+            execute_us=execute_us,
+            row_us=row_us,
+            commit_us=commit_us,
+            spread_percent=spread_percent,
+        ),
+        commit_group_transactions=commit_group_transactions,
+        processes=processes or os.cpu_count() or 1,
+        whole=whole,
+    )
+    given = {"TRACE": trace, "--binlog": binlog, "--source": source}
+    _check_one({**given, "--certification-log": certification_log})
+    if keys and not binlog:
+        raise InvalidOption(name="--keys", value=keys, expected="--binlog beside it")
+    if binlog:
+        whatif_binary_log(binlog, options, keys=keys, as_json=as_json, html=html)
+    elif source:
+        whatif_server(source, transactions, seconds, options, as_json=as_json, html=html)
+    elif certification_log:
+        check_extras("certification-log")
+        whatif_history(certification_log, options, as_json=as_json, html=html)
+    elif trace:
+        certifier = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
+        whatif_trace(trace, certifier, options, as_json=as_json, html=html)
+
+
+def _check_one(given: Mapping[str, object]) -> None:
+    """Raises MissingOption or InvalidOption unless there is one stream."""
+    named = [name for name, value in given.items() if value]
+    if not named:
+        ways = "behind the verb, or --binlog FILE, --source URL, --certification-log DIR"
+        raise MissingOption(name="TRACE", ways=ways)
+    if len(named) > 1:
+        first, second, *_ = named
+        raise InvalidOption(name=first, value=given[first], expected=f"none beside {second}")
