@@ -48,17 +48,10 @@ def folded(
         table in parents.get(table, ()) for table in tables | gone
     ):
         return changes
-    deletions = sorted(
-        deleted.values(), key=lambda each: (-ranks.get(each.mapping.table, 0), *_at(each))
-    )
-    writes = sorted(
-        written.values(), key=lambda each: (ranks.get(each.mapping.table, 0), *_at(each))
-    )
-    return [*deletions, *writes]
 
+    def rank(change: RowChange) -> tuple[int, str, str, bytes]:
+        # Within a rank always alike: transactions that share rows lock them in one order.
+        table = change.mapping.table
+        return ranks.get(table, 0), table, change.kind.value, change.name
 
-def _at(change: RowChange) -> tuple[str, str, bytes]:
-    """Returns the place of a change among those of its rank; transactions that share rows lock them
-    in one order.
-    """
-    return change.mapping.table, change.kind.value, change.name
+    return [*sorted(deleted.values(), key=rank, reverse=True), *sorted(written.values(), key=rank)]

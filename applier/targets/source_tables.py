@@ -294,10 +294,9 @@ class _BoundTable:
         # One statement that writes rows whole tells nothing of a second unique key: MariaDB would
         # update the row that has it.
         self._puts = not source.unique_keys and not source.inexact_keys
-        exact = not source.inexact_keys
-        self._unique = {
-            places[name] for key in source.unique_keys.values() for name in key if exact
-        }
+        # None: of a key over an expression nobody can say.
+        keys = () if source.inexact_keys else source.unique_keys.values()
+        self._unique = {places[name] for key in keys for name in key}
         self._readers = {
             places[name]: read
             for name, column in found.columns.items()
@@ -333,9 +332,8 @@ class _BoundTable:
         key = self._picked(rows.before, before, self._key)
         moved = tuple(values.get(place, old) for place, old in zip(self._key, key, strict=True))
         is_whole = all(place in values for place in self._all)
-        if is_whole and (
-            self._newest_wins or (moved == key and self._keeps_unique(rows, before, after))
-        ):
+        stays = moved == key and self._keeps_unique(rows, before, after)
+        if is_whole and (self._newest_wins or stays):
             if moved != key:
                 yield self._change(ChangeKind.DELETE_ANY, (), key, key, version)
             row = tuple(values[place] for place in self._all)
