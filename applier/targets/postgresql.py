@@ -18,7 +18,7 @@ import psycopg
 from psycopg import pq
 
 from ...certifier.gtid import Gtid
-from ..errors import TransientFailure, UnsuitableTarget
+from ..errors import TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.source_catalogue import SourceTable
 from .sql import SqlTarget
 from .sql_server import (
@@ -152,18 +152,18 @@ class PostgreSqlSession:
     def _run(self, request: Sequence[str]) -> Sequence[tuple[Any, ...]]:
         text = ";".join(request).encode()
         try:
-            if any(isinstance(statement, Exactly) for statement in request):
-                results = self._each(text)
-                check_changed(request, [each.command_tuples or 0 for each in results])
-                result = results[-1]
-            else:
-                result = self._pgconn.exec_(text)
+            results = self._each(text)
         except psycopg.OperationalError as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
+        result = results[-1]
+        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+            failure = self._failure(result)
+            note_statement(failure, request[min(len(results), len(request)) - 1])
+            raise failure
+        if any(isinstance(statement, Exactly) for statement in request):
+            check_changed(request, [each.command_tuples or 0 for each in results])
         if result.status == pq.ExecStatus.COMMAND_OK:
             return ()
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._failure(result)
         columns = range(result.nfields)
         readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
         return [
@@ -177,9 +177,6 @@ class PostgreSqlSession:
         results = []
         while result := self._pgconn.get_result():
             results.append(result)
-        for result in results:
-            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-                raise self._failure(result)
         return results
 
     def _failure(self, result: "pq.abc.PGresult") -> Exception:
