@@ -269,7 +269,7 @@ class Applier(Generic[Execution]):
                 is_sequential=coordinator.is_sequential,
                 holds=dict(coordinator.holds),
                 fallbacks=dict(coordinator.fallbacks),
-                workers=tuple(worker.status() for worker in self._workers),
+                workers=tuple([each.status(coordinator.waiting) for each in self._workers]),
                 failure=self._failure,
             )
 

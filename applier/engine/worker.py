@@ -6,6 +6,7 @@ before that: whatever blocks it is then either committed, or younger and retract
 Source: `slave_transaction_retries`; MDEV-4506's successors for the order of retries.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,7 +31,7 @@ class WorkerStatus:
     """The status of a worker; totals count transactions, `gtid` is the current or last one.
 
     `last_gtid`: the last one that it executed, at `last_us`, in microseconds since 1970.
-    `queue_length`: transactions that it was given and has not executed (WL#5569's jobs).
+    `queue_length`: transactions that are assigned to it and not executed (WL#5569's jobs).
     """
 
     number: int
@@ -67,8 +68,10 @@ class Worker:
         self.last_us = 0
         self.queue_length = 0
 
-    def status(self) -> WorkerStatus:
-        """Returns the worker's present state and counters."""
+    def status(self, waiting: Mapping[int, int]) -> WorkerStatus:
+        """Returns the worker's present state and counters; `waiting`: transactions that the scheme
+        keeps for each worker.
+        """
         return WorkerStatus(
             number=self.number,
             state=self.state,
@@ -77,7 +80,7 @@ class Worker:
             gtid=str(self.gtid or ""),
             last_gtid=str(self.last_gtid or ""),
             last_us=self.last_us,
-            queue_length=self.queue_length,
+            queue_length=self.queue_length + waiting.get(self.number, 0),
         )
 
 

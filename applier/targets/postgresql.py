@@ -413,7 +413,9 @@ def _prepare(mapping: TableMapping) -> Iterable[str]:
 
 @cache
 def _prepared_name(kind: str, table: str) -> str:
-    return f"{kind}_{sha256(table.encode()).hexdigest()[:16]}"
+    # A statement that fails is shown to people, who know the table's name.
+    known = re.sub(r"\W", "_", table, flags=re.ASCII)[:39]
+    return f"{kind}_{known}_{sha256(table.encode()).hexdigest()[:16]}"
 
 
 def _upsert(mapping: TableMapping, rows: str) -> str:

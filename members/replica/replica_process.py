@@ -53,6 +53,8 @@ from .sources import ReplicaSources, Sources
 
 CLOSE_SECONDS = 10.0
 COPY_REPORT_SECONDS = 5.0
+COPY_THREADS = 4
+"""Threads of a first copy where there are no workers."""
 SQL_JOB_TRANSACTIONS_MAX = 64
 SQL_JOB_TRANSACTIONS_MIN = 4
 ALONE = "no workers"
@@ -148,7 +150,7 @@ def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
         if not config.copy_first:
             target.check_not_begun()
         elif target.is_needed:
-            snapshot = stack.enter_context(rows.snapshot(max(1, config.workers)))
+            snapshot = stack.enter_context(rows.snapshot(config.workers or COPY_THREADS))
             log.info("first_copy_begins", replica=config.replica, executed=str(snapshot.gtids))
             reporter = _CopyReport(config.replica)
             count = copy_tables(snapshot, target, reporter.say)

@@ -379,8 +379,9 @@ def _is_failed(replica: Replica, stage: Stage, gtid: str) -> bool:
         return False
     status = replica.status()
     failure = status.failure
-    is_failed = status.state is ApplierState.FAILED and failure is not None
-    return is_failed and (failure.stage, failure.gtid) == (stage, gtid)
+    if status.state is not ApplierState.FAILED or failure is None:
+        return False
+    return (failure.stage, failure.gtid) == (stage, gtid)
 
 
 def wait_until(happened: Callable[[], bool]) -> None:
