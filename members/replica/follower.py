@@ -8,7 +8,7 @@ of the source go to the applier in order, within limits, when they are due.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -91,6 +91,8 @@ class Replica:
         self._is_failed = False
         self._left: LastError | None = None
         """An error that the target could not take; the next one that is opened gets it."""
+        self.skipped = 0
+        """How many transactions of the argument `skipped` have come."""
         self._skipped_met = GtidSet()
         self._received = GtidSet()
         self._position = 0
@@ -165,11 +167,6 @@ class Replica:
             status = replace(status, state=ApplierState.FAILED, hold=None)
         return replace(status, failure=status.failure or self._left)
 
-    @property
-    def skipped(self) -> int:
-        """Number of transactions of `skipped` that have come."""
-        return self._skipped_met.count()
-
     def lag(self, status: ApplierStatus, now_us: int) -> tuple[float, int]:
         """Returns the age of the newest state that the target shows whole, in seconds, and how many
         transactions of the source it lacks. WL#5569's Seconds_behind_master: 0 if none. At the
@@ -238,10 +235,14 @@ class Replica:
     def _note(self, error: LastError, applier: Applier[Any] | None) -> None:
         """Keeps an error in the target, or until the next one is opened."""
         self._left = error
-        with suppress(GroupcertError):
-            if applier:
-                applier.note(error)
-                self._left = None
+        if applier is None:
+            return
+        try:
+            applier.note(error)
+        except Exception as failure:  # Whatever it is, `error` is what ends this run.
+            log.warning("last_error_not_kept", replica=self.name, text=str(failure))
+        else:
+            self._left = None
 
     def _say_recovery(self, checkpoint: Checkpoint) -> None:
         executed, missing = checkpoint.gtid_executed, checkpoint.missing
@@ -293,6 +294,7 @@ class Replica:
                 # It counts as executed, without its changes: the operator has seen to them.
                 log.warning("transaction_skipped", replica=self.name, gtid=str(entry.gtid))
                 self._skipped_met.add(entry.gtid)
+                self.skipped = self._skipped_met.count()
                 entry = entry._replace(payload=b"")
             chunk.append(entry)
             size += len(entry.payload)
