@@ -9,6 +9,7 @@ Source: MDEV-4506, "group commit" that keeps the order.
 """
 
 import re
+import select
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from hashlib import sha256
@@ -141,6 +142,9 @@ class PostgreSqlSession:
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
+        self._socket = self._pgconn.socket
+        self._events = select.poll()
+        self._events.register(self._socket)
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
         """Runs statements and returns the rows of the last: integers and bytes, else text."""
@@ -173,11 +177,25 @@ class PostgreSqlSession:
 
     def _each(self, text: bytes) -> "list[pq.abc.PGresult]":
         """Returns the results of all statements of a request."""
-        self._pgconn.send_query(text)
-        results = []
-        while result := self._pgconn.get_result():
+        pgconn = self._pgconn
+        results: list[pq.abc.PGresult] = []
+        pgconn.send_query(text)
+        while pgconn.flush():
+            self._take(select.POLLIN | select.POLLOUT)
+        while True:
+            # `get_result` would wait with the interpreter lock held: no other worker could commit,
+            # and one may have the row lock that this statement waits for.
+            while pgconn.is_busy():
+                self._take(select.POLLIN)
+            if not (result := pgconn.get_result()):
+                return results
             results.append(result)
-        return results
+
+    def _take(self, events: int) -> None:
+        """Waits until the server can be read or, with POLLOUT, written to; reads what has come."""
+        self._events.modify(self._socket, events)
+        self._events.poll()
+        self._pgconn.consume_input()
 
     def _failure(self, result: "pq.abc.PGresult") -> Exception:
         failure = psycopg.errors.error_from_result(result)
