@@ -155,16 +155,20 @@ class PostgreSqlSession:
 
     def _run(self, request: Sequence[str]) -> Sequence[tuple[Any, ...]]:
         text = ";".join(request).encode()
+        is_counted = any(isinstance(statement, Exactly) for statement in request)
         try:
-            results = self._each(text)
+            # Who waits for each result by itself wakes for each: a third fewer transactions a
+            # second where 64 are one request.
+            results = self._each(text) if is_counted else [self._pgconn.exec_(text)]
         except psycopg.OperationalError as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
         result = results[-1]
         if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
             failure = self._failure(result)
-            note_statement(failure, request[min(len(results), len(request)) - 1])
+            if is_counted or len(request) == 1:
+                note_statement(failure, request[min(len(results), len(request)) - 1])
             raise failure
-        if any(isinstance(statement, Exactly) for statement in request):
+        if is_counted:
             check_changed(request, [each.command_tuples or 0 for each in results])
         if result.status == pq.ExecStatus.COMMAND_OK:
             return ()
