@@ -17,6 +17,19 @@ value, the limit and the next step.
 from ..certifier.errors import Fenced, InvalidRequest, Unavailable
 
 TABLE_CHANGED = "table_changed"
+STATEMENT_CHARACTERS_MAX = 200
+_STATEMENT = "statement: "
+
+
+def note_statement(error: Exception, statement: str) -> None:
+    """Notes at an error the beginning of the statement that it is about."""
+    error.add_note(f"{_STATEMENT}{statement[:STATEMENT_CHARACTERS_MAX]}")
+
+
+def noted_statement(error: Exception) -> str:
+    """Returns the statement that was noted at an error; empty: none was."""
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_STATEMENT))
+    return next(notes, "").removeprefix(_STATEMENT)
 
 
 class InvalidBinaryLog(InvalidRequest):

@@ -20,7 +20,7 @@ from ...certifier.gtid import Gtid
 from ..errors import TransientFailure
 from ..queue.job import CommitGroup, Execution, Job
 from ..queue.relay_group import RelayEntry, first_gtid, first_position
-from ..queue.target_progress import Checkpoint, TargetProgress
+from ..queue.target_progress import Checkpoint, LastError, Stage, TargetProgress
 from ..schemes import Cause, Hold, Scheme
 from ..targets import Target
 from .coordinator import Coordinator, CoordinatorOptions
@@ -43,28 +43,25 @@ class ApplierStatus:
     `skipped_total`: entries that became visible, and that were executed before. `low_water_mark`:
     the newest entry of which this applier knows that nothing before it is missing.
     `hold`: what the head of the queue waits for. `holds`, `fallbacks`: heads that were held, and
-    returns to sequential execution, by cause. `error`: why it failed, in `failed_worker` at
-    `failed_gtid`.
+    returns to sequential execution, by cause. `failure`: why it does not run.
     """
 
     state: ApplierState
-    length: int
-    assigned: int
-    pending_bytes: int
-    committed_total: int
-    groups_total: int
-    skipped_total: int
-    parallelism_mean: float
-    checkpoint: Checkpoint
-    low_water_mark: RelayEntry | None
-    hold: Hold | None
-    is_sequential: bool
-    holds: dict[Cause, int]
-    fallbacks: dict[Cause, int]
-    workers: tuple[WorkerStatus, ...]
-    error: str
-    failed_worker: int
-    failed_gtid: str
+    length: int = 0
+    assigned: int = 0
+    pending_bytes: int = 0
+    committed_total: int = 0
+    groups_total: int = 0
+    skipped_total: int = 0
+    parallelism_mean: float = 0.0
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    low_water_mark: RelayEntry | None = None
+    hold: Hold | None = None
+    is_sequential: bool = False
+    holds: dict[Cause, int] = field(default_factory=dict)
+    fallbacks: dict[Cause, int] = field(default_factory=dict)
+    workers: tuple[WorkerStatus, ...] = ()
+    failure: LastError | None = None
 
     @property
     def has_gaps(self) -> bool:
@@ -130,7 +127,7 @@ class Applier(Generic[Execution]):
             scheme, options.coordinator, tick=checkpoint.tick, alone=not workers
         )
         self._state = ApplierState.RUNNING
-        self._failure: tuple[str, int, str] = ("", 0, "")
+        self._failure: LastError | None = None
         self._skipped_total = 0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -247,11 +244,16 @@ class Applier(Generic[Execution]):
             self._target.save(self._progress.checkpoint)
         return ended and not self._coordinator.assigned
 
+    def note(self, error: LastError) -> None:
+        """Keeps an error in the target, for the next process; raises what `Target.save` does."""
+        self._progress.note(error)
+        with self._saving:
+            self._target.save(self._progress.checkpoint)
+
     def status(self) -> ApplierStatus:
         """Returns the applier's present state and counters."""
         with self._lock:
             coordinator = self._coordinator
-            error, failed_worker, failed_gtid = self._failure
             return ApplierStatus(
                 state=self._state,
                 length=coordinator.length,
@@ -267,10 +269,8 @@ class Applier(Generic[Execution]):
                 is_sequential=coordinator.is_sequential,
                 holds=dict(coordinator.holds),
                 fallbacks=dict(coordinator.fallbacks),
-                workers=tuple(worker.status() for worker in self._workers),
-                error=error,
-                failed_worker=failed_worker,
-                failed_gtid=failed_gtid,
+                workers=tuple([each.status(coordinator.waiting) for each in self._workers]),
+                failure=self._failure,
             )
 
     def _run(self, worker: Worker) -> None:
@@ -299,6 +299,7 @@ class Applier(Generic[Execution]):
                 elif job:
                     execution = self._execute(worker, job)
                     with self._lock:
+                        worker.queue_length -= len(job.entries)
                         coordinator.executed(job, execution)
                         group, job = self._next(worker.number)
                 else:
@@ -307,7 +308,7 @@ class Applier(Generic[Execution]):
             if group:
                 self._fail_commit(error, group, worker)
             else:
-                self._fail(error, worker.number, worker.gtid)
+                self._fail(Stage.EXECUTING, error, worker.number, worker.gtid)
         holds = worker.number in self._holding
         worker.state = WorkerState.WAITING if holds else WorkerState.IDLE
 
@@ -334,6 +335,7 @@ class Applier(Generic[Execution]):
             else:
                 job.executed_us = time_ns() // 1000
                 worker.executed_total += len(job.entries)
+                worker.last_gtid, worker.last_us = job.entries[-1].gtid, job.executed_us
                 return execution
 
     def _culprit(self, job: Job[Execution]) -> Gtid | None:
@@ -393,6 +395,7 @@ class Applier(Generic[Execution]):
         if self._state is ApplierState.RUNNING:
             for job in self._coordinator.next_jobs([*reversed(self._idle)]):
                 del self._idle[job.worker]
+                self._workers[job.worker].queue_length += len(job.entries)
                 if self._options.workers_hold_jobs:
                     self._holding.add(job.worker)
                 if job.worker == own:
@@ -429,6 +432,7 @@ class Applier(Generic[Execution]):
                     self._workers[job.worker].state = WorkerState.IDLE
                     self._idle[job.worker] = None
             for younger in self._giving_way.pop(job.entries[0].position, ()):
+                self._workers[younger.worker].queue_length += len(younger.entries)
                 self._queues[younger.worker].put(younger)
 
     def _apply_alone(self, entries: Sequence[RelayEntry]) -> None:
@@ -438,12 +442,16 @@ class Applier(Generic[Execution]):
         self._appended.append(entries)
         if len(self._appended) > 1:
             return
+        worker = self._workers[0]
         try:
             while self._appended and self._state is ApplierState.RUNNING:
                 self._commit_alone(self._appended[0])
                 self._appended.popleft()
         except Exception as error:
-            self._fail(error, 0, self._workers[0].gtid)
+            is_committing = worker.state is WorkerState.COMMITTING
+            stage = Stage.COMMITTING if is_committing else Stage.EXECUTING
+            self._fail(stage, error, 0, worker.gtid)
+        worker.state = WorkerState.IDLE
 
     def _commit_alone(self, entries: Sequence[RelayEntry]) -> None:
         size = self._options.coordinator.group_transactions_max
@@ -506,6 +514,8 @@ class Applier(Generic[Execution]):
                 job.execution = (
                     self._execute(self._workers[0], job) if alone else self._target.execute(job)
                 )
+        if not self._threads:
+            self._workers[0].state = WorkerState.COMMITTING
         # An earlier process had committed all of it before it could note that.
         if all(map(self._is_executed, group.jobs)):
             self._progress.advance(group)
@@ -548,16 +558,16 @@ class Applier(Generic[Execution]):
         """
         job = group.jobs[self._visible.get(group.tick, 0)]
         number = committer.number if job.at_commit else job.worker
-        self._fail(error, number, job.entries[0].gtid)
+        self._fail(Stage.COMMITTING, error, number, job.entries[0].gtid)
 
-    def _fail(self, error: Exception, number: int, gtid: object) -> None:
+    def _fail(self, stage: Stage, error: Exception, number: int, gtid: object) -> None:
         """Stops the applier with `error`, and names worker `number` and transaction `gtid`."""
         error.add_note(f"in worker {number}")
         with self._lock:
             is_first = self._state is ApplierState.RUNNING  # Failures after a stop are ignored.
             if is_first:
                 self._state = ApplierState.FAILED
-                self._failure = (repr(error), number, str(gtid or ""))
+                self._failure = LastError.of(stage, error, number, gtid)
             self._changed.notify_all()
         if is_first:
             self._on_error(error)

@@ -10,7 +10,7 @@ before it, so that the record never shows less overlap than there was.
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic
@@ -19,6 +19,7 @@ from ...certifier.errors import InvalidSetting
 from ..queue.job import FIRST_TICK, CommitGroup, Execution, Job
 from ..queue.relay_group import RelayEntry, payloads_of, positions_of
 from ..schemes import Cause, Hold, Ordering, Scheme
+from ..schemes.assigned_partitions import AssignedPartitions
 from .commit_order import CommitOrder
 
 LOCALS_MAX = 64
@@ -215,6 +216,11 @@ class Coordinator(Generic[Execution]):
     def hold(self) -> Hold | None:
         """The cause for which the head of the queue waits."""
         return self._scheme.hold if self._pending else None
+
+    @property
+    def waiting(self) -> Mapping[int, int]:
+        """Jobs that the scheme keeps for a worker, which has another."""
+        return self._scheme.waiting if isinstance(self._scheme, AssignedPartitions) else {}
 
     @property
     def low_water_mark(self) -> RelayEntry | None:

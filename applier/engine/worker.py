@@ -6,6 +6,7 @@ before that: whatever blocks it is then either committed, or younger and retract
 Source: `slave_transaction_retries`; MDEV-4506's successors for the order of retries.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,19 +28,35 @@ class WorkerState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """The status of a worker; totals count transactions, `gtid` is the current or last one."""
+    """The status of a worker; totals count transactions, `gtid` is the current or last one.
+
+    `last_gtid`: the last one that it executed, at `last_us`, in microseconds since 1970.
+    `queue_length`: transactions that are assigned to it and not executed (WL#5569's jobs).
+    """
 
     number: int
     state: WorkerState
     executed_total: int
     retried_total: int
     gtid: str
+    last_gtid: str = ""
+    last_us: int = 0
+    queue_length: int = 0
 
 
 class Worker:
     """Counts the work of a worker; only one thread at a time uses it."""
 
-    __slots__ = ("executed_total", "gtid", "number", "retried_total", "state")
+    __slots__ = (
+        "executed_total",
+        "gtid",
+        "last_gtid",
+        "last_us",
+        "number",
+        "queue_length",
+        "retried_total",
+        "state",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -47,15 +64,23 @@ class Worker:
         self.executed_total = 0
         self.retried_total = 0
         self.gtid: object = None
+        self.last_gtid: object = None
+        self.last_us = 0
+        self.queue_length = 0
 
-    def status(self) -> WorkerStatus:
-        """Returns the worker's present state and counters."""
+    def status(self, waiting: Mapping[int, int]) -> WorkerStatus:
+        """Returns the worker's present state and counters; `waiting`: transactions that the scheme
+        keeps for each worker.
+        """
         return WorkerStatus(
             number=self.number,
             state=self.state,
             executed_total=self.executed_total,
             retried_total=self.retried_total,
             gtid=str(self.gtid or ""),
+            last_gtid=str(self.last_gtid or ""),
+            last_us=self.last_us,
+            queue_length=self.queue_length + waiting.get(self.number, 0),
         )
 
 

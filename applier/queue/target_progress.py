@@ -10,19 +10,78 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum
 from itertools import chain
 from queue import SimpleQueue
+from time import time_ns
 from typing import Self
 
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid, parse_gtid
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Store
+from ..errors import noted_statement
 from .job import FIRST_TICK, CommitGroup, Execution, Job
 from .relay_group import RelayEntry, RelayGroup
 
 FLUSH_PERIOD_MS = 5
+CAUSE_CHARACTERS_MAX = 1_000
+
+
+class Stage(Enum):
+    """The work of an applier in which an error ended it."""
+
+    EXECUTING = "executing"
+    COMMITTING = "committing"
+    READING = "reading the source"
+    OPENING = "opening the target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastError:
+    """The error that an applier ended with; kept with the checkpoint until it is over.
+
+    `worker` -1 and `gtid` "": of none; `statement`: the beginning of the one that failed, if it is
+    known. `at_us`: microseconds since 1970. `received`: how many transactions were executed by
+    then, or on their way.
+    """
+
+    stage: Stage
+    cause: str
+    at_us: int
+    worker: int = -1
+    gtid: str = ""
+    statement: str = ""
+    received: int = 0
+
+    @classmethod
+    def of(cls, stage: Stage, error: Exception, worker: int = -1, gtid: object = None) -> Self:
+        """Returns an error of now."""
+        return cls(
+            stage=stage,
+            cause=f"{type(error).__name__}: {error}"[:CAUSE_CHARACTERS_MAX],
+            at_us=time_ns() // 1000,
+            worker=worker,
+            gtid=str(gtid or ""),
+            statement=noted_statement(error),
+        )
+
+    def is_over(self, executed: GtidSet) -> bool:
+        """Returns whether its transaction was executed since or, if it had none, a new one was."""
+        if self.gtid:
+            return parse_gtid(self.gtid) in executed
+        return executed.count() > self.received
+
+    def encode(self) -> bytes:
+        """Returns the error as JSON."""
+        return json.dumps(asdict(self) | {"stage": self.stage.value}).encode()
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Self:
+        """Returns the error that `encode` made the text of."""
+        fields = json.loads(encoded)
+        return cls(**fields | {"stage": Stage(fields["stage"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +92,7 @@ class Checkpoint:
     source's order, so is all before it. `tick` is the coordinator's clock. `parts`: of transactions
     that were divided and are not executed whole, the parts that are. `domains`: the newest GTID of
     each domain (MDEV-4506). `scheme`: what executed them, which alone knows why there are gaps.
+    `error`: what ended the applier last, if it is not over.
     """
 
     version: int = 0
@@ -42,6 +102,7 @@ class Checkpoint:
     parts: Mapping[Gtid, frozenset[str]] = field(default_factory=dict)
     domains: Mapping[int, Gtid] = field(default_factory=dict)
     scheme: str = ""
+    error: LastError | None = None
 
     @property
     def missing(self) -> int:
@@ -63,6 +124,8 @@ class Checkpoint:
             fields["domains"] = {domain: str(gtid) for domain, gtid in self.domains.items()}
         if self.scheme:
             fields["scheme"] = self.scheme
+        if self.error:
+            fields["error"] = self.error.encode().decode()
         others = f", {json.dumps(fields)[1:-1]}" if fields else ""
         return f"{{{usual}{others}}}".encode()
 
@@ -72,6 +135,7 @@ class Checkpoint:
         fields = json.loads(encoded)
         parts = fields.get("parts", {})
         domains = fields.get("domains", {})
+        error = fields.get("error")
         return cls(
             version=fields["version"],
             position=fields["position"],
@@ -80,7 +144,13 @@ class Checkpoint:
             parts={parse_gtid(gtid): frozenset(names) for gtid, names in parts.items()},
             domains={int(domain): parse_gtid(gtid) for domain, gtid in domains.items()},
             scheme=fields.get("scheme", ""),
+            error=LastError.decode(error) if error else None,
         )
+
+    def settled(self) -> Self:
+        """Returns the checkpoint without an error that is over."""
+        is_over = self.error and self.error.is_over(self.gtid_executed)
+        return replace(self, error=None) if is_over else self
 
 
 def version_of(encoded: bytes) -> int:
@@ -107,7 +177,13 @@ class TargetProgress:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._lock = threading.Lock()
-        self._return_to(checkpoint)
+        self._return_to(checkpoint.settled())
+
+    def note(self, error: LastError) -> None:
+        """Adds an error to the checkpoint; it goes with the transaction that ends it."""
+        with self._lock:
+            error = replace(error, received=max(error.received, self._executed.count()))
+            self.checkpoint = replace(self.checkpoint, error=error).settled()
 
     def advance(self, group: CommitGroup[Execution]) -> Checkpoint:
         """Returns the checkpoint after a group. Cost: O(transactions + intervals of the set)."""
@@ -152,7 +228,8 @@ class TargetProgress:
             parts={gtid: frozenset(parts) for gtid, parts in self._parts.items()},
             domains=dict(self._domains),
             scheme=self.checkpoint.scheme,
-        )
+            error=self.checkpoint.error,
+        ).settled()
 
     def _finished(self, job: Job[Execution]) -> Sequence[RelayEntry]:
         """Returns the job's entries; none while other parts of the entry are left, or if an earlier

@@ -114,6 +114,12 @@ class AssignedPartitions:
         if job is self._alone:
             self._alone = None
 
+    @property
+    def waiting(self) -> dict[int, int]:
+        """Jobs in each worker's queue behind the one that it was given."""
+        queues = self._queues.items()
+        return {worker: len(queue) - (worker in self._executing) for worker, queue in queues}
+
     def _place(self, entry: RelayEntry, shares: Sequence[Share] | None) -> list[int] | Hold:
         """Returns the worker of each share, or the reason for which the transaction waits."""
         if self._alone:

@@ -45,8 +45,9 @@ class Target(Protocol[Execution]):
         ...
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Writes the whole checkpoint, if commits only note their GTIDs. Called every
-        `checkpoint_group` commits or `checkpoint_period_ms`, and at a stop.
+        """Writes the whole checkpoint, if commits only note their GTIDs; its `error` in any case,
+        if the next process is to know of it. Called every `checkpoint_group` commits or
+        `checkpoint_period_ms`, at a stop and with an error.
         """
         ...
 

@@ -23,7 +23,7 @@ from pymysql.constants import CLIENT
 
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid, parse_uuid
-from ..errors import TransientFailure, UnsuitableTarget
+from ..errors import TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.source_catalogue import SourceTable, read_catalogue
 from .sql import SqlTarget
 from .sql_server import (
@@ -74,7 +74,6 @@ _TRANSIENT = {
     **dict.fromkeys((0, 1040, 1053, 1080, 1152, 1153, 1317, 1927), "connection_lost"),
     **dict.fromkeys((2002, 2003, 2006, 2013, 2055), "connection_lost"),
 }
-_ERRORS = (pymysql.err.OperationalError, pymysql.err.InternalError, pymysql.err.IntegrityError)
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
 _TEXTS = ("varchar", "tinytext", "text", "mediumtext", "longtext")
 _T = ColumnType
@@ -180,16 +179,19 @@ class MySqlSession:
                     problem = f"max_allowed_packet is {limit}, a row takes {len(request)} bytes"
                     expected = f"max_allowed_packet over {len(request)}, or smaller rows"
                     raise UnsuitableTarget(target=self._name, problem=problem, expected=expected)
+                changed = []
                 cursor.execute(request)
-                changed = [cursor.rowcount]
+                changed.append(cursor.rowcount)
                 while cursor.nextset():
                     changed.append(cursor.rowcount)
                 check_changed(parts, changed)
             return cursor.fetchall() if cursor.description else ()
-        except _ERRORS as error:
-            raise _typed(error) from error
         except (pymysql.err.InterfaceError, OSError) as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
+        except pymysql.err.DatabaseError as error:
+            failure = _typed(error)
+            note_statement(failure, parts[len(changed)])
+            raise failure from error
 
     def close(self) -> None:
         """Ends the connection."""

@@ -9,6 +9,7 @@ Source: MDEV-4506, "group commit" that keeps the order.
 """
 
 import re
+import select
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from hashlib import sha256
@@ -18,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from ...certifier.gtid import Gtid
-from ..errors import TransientFailure, UnsuitableTarget
+from ..errors import TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.source_catalogue import SourceTable
 from .sql import SqlTarget
 from .sql_server import (
@@ -141,6 +142,9 @@ class PostgreSqlSession:
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
+        self._socket = self._pgconn.socket
+        self._events = select.poll()
+        self._events.register(self._socket)
 
     def run(self, *statements: str) -> Sequence[tuple[Any, ...]]:
         """Runs statements and returns the rows of the last: integers and bytes, else text."""
@@ -151,19 +155,23 @@ class PostgreSqlSession:
 
     def _run(self, request: Sequence[str]) -> Sequence[tuple[Any, ...]]:
         text = ";".join(request).encode()
+        is_counted = any(isinstance(statement, Exactly) for statement in request)
         try:
-            if any(isinstance(statement, Exactly) for statement in request):
-                results = self._each(text)
-                check_changed(request, [each.command_tuples or 0 for each in results])
-                result = results[-1]
-            else:
-                result = self._pgconn.exec_(text)
+            # Who waits for each result by itself wakes for each: a third fewer transactions a
+            # second where 64 are one request.
+            results = self._each(text) if is_counted else [self._pgconn.exec_(text)]
         except psycopg.OperationalError as error:
             raise TransientFailure(kind="connection_lost", text=str(error)) from error
+        result = results[-1]
+        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+            failure = self._failure(result)
+            if is_counted or len(request) == 1:
+                note_statement(failure, request[min(len(results), len(request)) - 1])
+            raise failure
+        if is_counted:
+            check_changed(request, [each.command_tuples or 0 for each in results])
         if result.status == pq.ExecStatus.COMMAND_OK:
             return ()
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise self._failure(result)
         columns = range(result.nfields)
         readers = [_READERS.get(result.ftype(column), bytes.decode) for column in columns]
         return [
@@ -173,14 +181,25 @@ class PostgreSqlSession:
 
     def _each(self, text: bytes) -> "list[pq.abc.PGresult]":
         """Returns the results of all statements of a request."""
-        self._pgconn.send_query(text)
-        results = []
-        while result := self._pgconn.get_result():
+        pgconn = self._pgconn
+        results: list[pq.abc.PGresult] = []
+        pgconn.send_query(text)
+        while pgconn.flush():
+            self._take(select.POLLIN | select.POLLOUT)
+        while True:
+            # `get_result` would wait with the interpreter lock held: no other worker could commit,
+            # and one may have the row lock that this statement waits for.
+            while pgconn.is_busy():
+                self._take(select.POLLIN)
+            if not (result := pgconn.get_result()):
+                return results
             results.append(result)
-        for result in results:
-            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-                raise self._failure(result)
-        return results
+
+    def _take(self, events: int) -> None:
+        """Waits until the server can be read or, with POLLOUT, written to; reads what has come."""
+        self._events.modify(self._socket, events)
+        self._events.poll()
+        self._pgconn.consume_input()
 
     def _failure(self, result: "pq.abc.PGresult") -> Exception:
         failure = psycopg.errors.error_from_result(result)
@@ -416,7 +435,9 @@ def _prepare(mapping: TableMapping) -> Iterable[str]:
 
 @cache
 def _prepared_name(kind: str, table: str) -> str:
-    return f"{kind}_{sha256(table.encode()).hexdigest()[:16]}"
+    # A statement that fails is shown to people, who know the table's name.
+    known = re.sub(r"\W", "_", table, flags=re.ASCII)[:39]
+    return f"{kind}_{known}_{sha256(table.encode()).hexdigest()[:16]}"
 
 
 def _upsert(mapping: TableMapping, rows: str) -> str:

@@ -15,6 +15,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,13 +32,15 @@ from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import payloads_of
 from ..queue.relay_queue import RelayQueue
 from ..queue.siblings import commit_ids, commit_parents
-from ..queue.target_progress import Checkpoint, TargetProgress, version_of
+from ..queue.target_progress import Checkpoint, LastError, TargetProgress, version_of
 from .ingested_files import RowsFiles
 
 CHECKPOINT_KEY = b"\x00checkpoint"
 ROW_PREFIX = b"\x01"
 UNFINISHED_KEY = b"unfinished group"
 """The key with the position of a group that is being written in several batches."""
+ERROR_KEY = b"last error"
+"""The key of the error that a replica ended with."""
 LARGE: "RowChanges" = {}
 """The execution of a job with a large transaction."""
 _ROWS_END = b"\x02"
@@ -230,16 +233,23 @@ class RocksDbTarget:
             self._files.pop(entry.payload, None)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Does nothing: the checkpoint is written with each commit."""
+        """Writes the checkpoint's error, if there is one: the rest is written with each commit."""
+        if checkpoint.error:
+            batch = self._store.batch()
+            batch.put(Family.META, ERROR_KEY, checkpoint.error.encode())
+            self._store.write(batch)
 
     def close(self) -> None:
         """Releases the snapshot that readers got; the owner of the store closes it."""
         self._shown = None
 
     def checkpoint(self) -> Checkpoint | None:
-        """Returns the checkpoint beside the rows."""
+        """Returns the checkpoint beside the rows, and the error that was saved last."""
         encoded = self._store.get(Family.DATA, CHECKPOINT_KEY)
-        return Checkpoint.decode(encoded) if encoded else None
+        checkpoint = Checkpoint.decode(encoded) if encoded else None
+        if error := self._store.get(Family.META, ERROR_KEY):
+            return replace(checkpoint or Checkpoint(), error=LastError.decode(error)).settled()
+        return checkpoint
 
     def open_snapshot(self) -> RowsSnapshot:
         """Returns a snapshot of the rows; must not be called while the target `is_unfinished`."""

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
 from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
@@ -426,11 +426,13 @@ def _names(table: SourceTable | None) -> list[str]:
 
 def stopped_at(statement: PayloadStatement, target: str) -> UnsuitableTarget:
     """Returns the error for a statement that is not executed at a target."""
-    return UnsuitableTarget(
+    error = UnsuitableTarget(
         target=target,
         problem=f"{statement.text[:200]!r} in database {statement.database!r} is no change of rows",
         expected="the same done by hand there, and then --skip-gtids with this GTID",
     )
+    note_statement(error, statement.text)
+    return error
 
 
 def key_text(value: SqlValue) -> str:

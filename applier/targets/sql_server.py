@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...certifier.gtid import Gtid
-from ..errors import TransientFailure
+from ..errors import TransientFailure, note_statement
 from ..mysql_logs.source_catalogue import SourceTable
 from .sql_tables import (
     ChangeKind,
@@ -104,7 +104,9 @@ def check_changed(request: Sequence[str], changed: Sequence[int]) -> None:
         if isinstance(statement, Exactly) and rows != statement.rows:
             # No verdict before the job's turn: an earlier transaction may be about to write them.
             text = f"{rows} of {statement.rows} rows are there for {statement[:200]}"
-            raise TransientFailure(kind="no_row", text=text)
+            failure = TransientFailure(kind="no_row", text=text)
+            note_statement(failure, statement)
+            raise failure
 
 
 def quoted(name: str, quote: str) -> str:

@@ -158,6 +158,8 @@ def replica(
     skip_gtids: Annotated[
         str | None, typer.Option(help="A GTID set that counts as executed, and is not.")
     ] = None,
+    on_error: Annotated[str | None, typer.Option(help="stop, or stay and try again.")] = None,
+    retry_s: Annotated[int | None, typer.Option(help="Seconds between two tries.")] = None,
     delay_s: Annotated[int | None, typer.Option(help="Execute so many seconds later.")] = None,
     until_after_gtids: Annotated[str | None, typer.Option(help="A GTID set.")] = None,
     until_before_gtids: Annotated[str | None, typer.Option(help="A GTID set.")] = None,

@@ -62,6 +62,15 @@ UNTOLD = ("name", "stages", "run_verdicts", "commit_durations")
 """Fields of a member's status that its row has already, or that metrics tell better."""
 STATE_STYLES = {"ONLINE": "green", "RECOVERING": "yellow", "JOINING": "yellow"}
 RUNNING = "running"
+WORKER_COLUMNS = {
+    "worker": "worker",
+    "state": "state",
+    "waits for": "waits_for",
+    "transaction": "gtid",
+    "queued": "queued_transactions",
+    "executed": "executed_transactions",
+    "retried": "retried_transactions",
+}
 
 
 def show(
@@ -362,41 +371,53 @@ def _coordinator_table(one: applier_pb2.Coordinator) -> Table:
         "executed": one.gtid_executed.replace(",", ", ") or "-",
         "pending": f"{one.pending_transactions} transactions, {one.pending_bytes} bytes",
         "committed": f"{one.committed_transactions} in {one.committed_groups} groups",
-        "skipped": str(one.skipped_transactions),
+        "skipped": f"{one.skipped_transactions} executed before, "
+        f"{one.operator_skipped_transactions} by skip_gtids",
         "parallelism": f"{one.parallelism_mean:.2f}",
         "held by": _causes(one.holds),
         "sequential because of": _causes(one.fallbacks),
         "domains": ", ".join(f"{domain}: {gtid}" for domain, gtid in one.domain_gtids.items()),
         "recovery": one.last_recovery,
-        "error": one.error,
+        "last error": _last_error(one.last_error) if one.HasField("last_error") else "",
+        "statement": one.last_error.statement,
     }
     return _named_values(f"applier of {one.channel}, {one.state}", rows)
 
 
 def _workers_table(status: applier_pb2.GetApplierStatusResponse) -> Table:
     table = Table()
-    for heading in ("worker", "state", "waits for", "transaction", "executed", "retried"):
+    for heading in (*WORKER_COLUMNS, "executed last"):
         table.add_column(heading, no_wrap=True)
     for one in status.workers:
-        table.add_row(
-            str(one.worker),
-            one.state,
-            one.waits_for,
-            one.gtid or "-",
-            str(one.executed_transactions),
-            str(one.retried_transactions),
-        )
+        cells = (getattr(one, name) for name in WORKER_COLUMNS.values())
+        table.add_row(*("-" if cell == "" else str(cell) for cell in cells), _last(one))
     return table
 
 
-def _worker_lines(one: applier_pb2.ApplierWorker) -> tuple[str, str]:
+def _worker_lines(one: applier_pb2.ApplierWorker) -> tuple[str, ...]:
     """Returns a worker as lines, none of which is wide."""
     waits = f", waits for {one.waits_for}" if one.waits_for else ""
     return (
         f"worker {one.worker}: {one.state}{waits}",
-        f"  {one.gtid or '-'}, {one.executed_transactions} executed, "
-        f"{one.retried_transactions} retried",
+        f"  {one.gtid or '-'}, {one.queued_transactions} queued, "
+        f"{one.executed_transactions} executed, {one.retried_transactions} retried",
+        f"  executed last: {_last(one)}",
     )
+
+
+def _last(one: applier_pb2.ApplierWorker) -> str:
+    return f"{one.last_gtid or '-'} at {_moment(one.last_seconds)}" if one.last_seconds else "-"
+
+
+def _last_error(one: applier_pb2.LastError) -> str:
+    worker = f" in worker {one.worker}" if one.HasField("worker") else ""
+    gtid = f" {one.gtid}" if one.gtid else ""
+    return f"{_moment(one.at_seconds)}, {one.stage}{gtid}{worker}: {one.cause}"
+
+
+def _moment(seconds: float) -> str:
+    """Returns a time of UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def _causes(counts: Iterable[applier_pb2.CauseCount]) -> str:

@@ -27,7 +27,7 @@ from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 from ...applier.engine.applier import ApplierState, ApplierStatus
 from ...applier.queue.fragment_references import changes_bytes, is_reference
 from ...applier.queue.relay_group import RelayEntry, RelayGroup
-from ...applier.queue.target_progress import Checkpoint
+from ...applier.queue.target_progress import Checkpoint, LastError, Stage
 from ...applier.targets.rocksdb import RowsSnapshot
 from ...certifier.errors import GroupcertError, NotServing, TransactionTooLarge
 from ...certifier.gtid import Gtid
@@ -144,6 +144,7 @@ class ServerApplier:
         """The backend that has its turn and does not react, in words; "": none."""
         self._holds = Holds(runtime.held, self._database, lambda: self._done_version)
         self._failed = ""
+        self._failure: LastError | None = None
         self._task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -240,7 +241,7 @@ class ServerApplier:
         order = self._order
         waiting = order.entries_count + order.waiting_count + len(order.granted)
         return ApplierStatus(
-            state=ApplierState.FAILED if self._failed else ApplierState.RUNNING,
+            state=ApplierState.FAILED if self._failure else ApplierState.RUNNING,
             length=waiting,
             assigned=0,
             pending_bytes=0,
@@ -255,9 +256,7 @@ class ServerApplier:
             holds={},
             fallbacks={},
             workers=(),
-            error=self._failed,
-            failed_worker=0,
-            failed_gtid="",
+            failure=self._failure,
         )
 
     async def _run_until_error(self) -> None:
@@ -267,6 +266,7 @@ class ServerApplier:
             self._runtime.give_up(lost(self._database, error))
         except Exception as error:
             self._failed = str(error)
+            self._failure = LastError.of(Stage.EXECUTING, error)
             self._runtime.give_up(error)
             with suppress(psycopg.Error):
                 await self._standing.leave(self._failed)

@@ -8,6 +8,7 @@ of the source go to the applier in order, within limits, when they are due.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -16,17 +17,20 @@ import structlog
 
 from ...applier.engine.applier import Applier, ApplierOptions, ApplierState, ApplierStatus
 from ...applier.engine.until import Until
-from ...applier.errors import ApplyFailed, TransientFailure
+from ...applier.errors import TABLE_CHANGED, ApplyFailed, TransientFailure
 from ...applier.queue.relay_group import RelayEntry
-from ...applier.queue.target_progress import Checkpoint
+from ...applier.queue.target_progress import Checkpoint, LastError, Stage
 from ...applier.schemes import Scheme
 from ...applier.targets import Target
-from ...certifier.errors import InvalidSetting
+from ...certifier.errors import CorruptLog, GroupcertError, InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from .sources import SourceNews, Sources
 
 CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20
+OF_ROWS = ("duplicate_key", "foreign_key", "no_row")
+"""Failures that a worker has met at each of its own retries: a target that is opened again helps
+where a lost commit has come through, and no third time."""
 WAKE_SECONDS = 0.2
 RETRY_PAUSE_SECONDS_MAX = 5.0
 QUEUE_TRANSACTIONS_MAX = 16_384
@@ -60,9 +64,11 @@ class Replica:
         queue_transactions_max: int = QUEUE_TRANSACTIONS_MAX,
         pending_jobs_size_max: int = 128 << 20,
         skipped: GtidSet | None = None,
+        retry_s: int = 0,
     ) -> None:
         """Prepares a replica; `run` calls `open_target` and `make_scheme` for each run of the
-        applier, of which a lost connection may make several.
+        applier, of which a lost connection may make several. `retry_s`: seconds after which it
+        tries again what it cannot do; 0: it ends.
         """
         self.name = name
         self.activity = "starting"
@@ -81,6 +87,13 @@ class Replica:
         self._queue_max = queue_transactions_max
         self._bytes_max = pending_jobs_size_max
         self._skipped = skipped or GtidSet()
+        self._retry_s = retry_s
+        self._is_failed = False
+        self._left: LastError | None = None
+        """An error that the target could not take; the next one that is opened gets it."""
+        self.skipped = 0
+        """How many transactions of the argument `skipped` have come."""
+        self._skipped_met = GtidSet()
         self._received = GtidSet()
         self._position = 0
         self._first_committed_us = 0
@@ -91,11 +104,29 @@ class Replica:
     def run(self) -> ReplicaEnd:
         """Executes what the source commits until `stop`, or until its condition is met.
 
-        Raises:
+        Raises, with `retry_s` only what no later try may mend:
             ApplyFailed: A transaction cannot be executed. Nothing is lost.
             PurgedAtSource, ReplicaAhead: No source can serve this replica.
             UnsuitableTarget: The target cannot take its transactions.
         """
+        while True:
+            try:
+                return self._run()
+            except GroupcertError as error:
+                is_bug = isinstance(error.__cause__, AssertionError)
+                if not self._retry_s or is_bug or isinstance(error, (InvalidSetting, CorruptLog)):
+                    raise
+                log.warning(
+                    "replica_failed", replica=self.name, text=str(error), retry_s=self._retry_s
+                )
+            self.activity = f"the next try, every {self._retry_s} s"
+            self._is_failed = True
+            if self._stopping.wait(self._retry_s):
+                return ReplicaEnd.STOPPED
+            self._is_failed = False
+
+    def _run(self) -> ReplicaEnd:
+        """Runs the applier until it cannot go on, and again where a server was away."""
         retries = 0
         while True:
             before = self._committed_total()
@@ -106,10 +137,13 @@ class Replica:
                     return ReplicaEnd.STOPPED
                 # Failures with progress between them are not one after the other.
                 retries = 1 if self._committed_total() != before else retries + 1
-                if retries > self._options.transaction_retries:
+                retries_max = self._options.transaction_retries
+                if error.kind in OF_ROWS:
+                    retries_max = min(retries_max, 1)
+                if retries > retries_max:
                     if self.applier is None:
                         raise
-                    raise _apply_failed(error, self.status()) from error
+                    raise _apply_failed(error, self.applier.status()) from error
                 log.warning("target_failed", replica=self.name, text=str(error), retry=retries)
                 self._stopping.wait(min(0.1 * 2 ** min(retries, 6), RETRY_PAUSE_SECONDS_MAX))
 
@@ -118,10 +152,20 @@ class Replica:
         self._stopping.set()
         self._sources.stop()
 
+    @property
+    def is_starting(self) -> bool:
+        """True before there is an applier, or an error that kept one from being there."""
+        return self.applier is None and self._left is None
+
     def status(self) -> ApplierStatus:
-        """Returns the applier's status; there is one as soon as `activity` is not "starting"."""
-        assert self.applier, "the replica is starting"
-        return self.applier.status()
+        """Returns the applier's status; there is one unless it `is_starting`."""
+        assert not self.is_starting, "the replica is starting"
+        if self.applier is None:
+            return ApplierStatus(state=ApplierState.FAILED, failure=self._left)
+        status = self.applier.status()
+        if self._is_failed:
+            status = replace(status, state=ApplierState.FAILED, hold=None)
+        return replace(status, failure=status.failure or self._left)
 
     def lag(self, status: ApplierStatus, now_us: int) -> tuple[float, int]:
         """Returns the age of the newest state that the target shows whole, in seconds, and how many
@@ -138,13 +182,14 @@ class Replica:
         return max(0.0, (now_us - committed_us) / 1e6), behind
 
     def _committed_total(self) -> int:
-        return self.status().committed_total if self.applier else 0
+        return self.applier.status().committed_total if self.applier else 0
 
     def _live(self) -> ReplicaEnd:
         """Runs the applier once."""
         self._failed.clear()
         self._error = None
-        target = self._open_target()
+        with self._noting(Stage.OPENING):
+            target = self._open_target()
         try:
             checkpoint = target.checkpoint() or Checkpoint()
             _check_scheme(checkpoint, self._options.scheme)
@@ -165,13 +210,39 @@ class Replica:
                 self._first_committed_us = 0
                 self._until = self._make_until(checkpoint)
                 self._say_recovery(checkpoint)
-                self._feed(applier)
+                if self._left:
+                    applier.note(self._left)
+                    self._left = None
+                with self._noting(Stage.READING):
+                    self._feed(applier)
                 return self._end(applier)
             finally:
                 # After an error the applier still runs; otherwise `_end` has stopped it.
                 applier.stop(0)
         finally:
             target.close()
+
+    @contextmanager
+    def _noting(self, stage: Stage) -> Iterator[None]:
+        """Notes an error of the block, which is no worker's."""
+        try:
+            yield
+        except GroupcertError as error:
+            noted = replace(LastError.of(stage, error), received=self._received.count())
+            self._note(noted, None if stage is Stage.OPENING else self.applier)
+            raise
+
+    def _note(self, error: LastError, applier: Applier[Any] | None) -> None:
+        """Keeps an error in the target, or until the next one is opened."""
+        self._left = error
+        if applier is None:
+            return
+        try:
+            applier.note(error)
+        except Exception as failure:  # Whatever it is, `error` is what ends this run.
+            log.warning("last_error_not_kept", replica=self.name, text=str(failure))
+        else:
+            self._left = None
 
     def _say_recovery(self, checkpoint: Checkpoint) -> None:
         executed, missing = checkpoint.gtid_executed, checkpoint.missing
@@ -222,6 +293,8 @@ class Replica:
             if entry.gtid and entry.gtid in self._skipped:
                 # It counts as executed, without its changes: the operator has seen to them.
                 log.warning("transaction_skipped", replica=self.name, gtid=str(entry.gtid))
+                self._skipped_met.add(entry.gtid)
+                self.skipped = self._skipped_met.count()
                 entry = entry._replace(payload=b"")
             chunk.append(entry)
             size += len(entry.payload)
@@ -266,9 +339,10 @@ class Replica:
         finished = applier.stop(STOP_SECONDS)
         status = applier.status()
         if status.state is ApplierState.FAILED:
+            self._note_failure(applier, status)
             if isinstance(self._error, TransientFailure):
                 raise self._error
-            raise _apply_failed(self._error, status)
+            raise _apply_failed(self._error, status) from self._error
         if not finished:
             log.warning(
                 "replica_stopped_with_gaps",
@@ -282,9 +356,16 @@ class Replica:
             replica=self.name,
             end=end.value,
             committed=status.committed_total,
+            skipped=self.skipped,
             executed=str(status.checkpoint.gtid_executed),
         )
         return end
+
+    def _note_failure(self, applier: Applier[Any], status: ApplierStatus) -> None:
+        """Keeps the error of a worker; one that is lost with its server until there is one."""
+        kind = self._error.kind if isinstance(self._error, TransientFailure) else ""
+        if status.failure and kind != TABLE_CHANGED:
+            self._note(status.failure, None if kind == "connection_lost" else applier)
 
     def _note_error(self, error: Exception) -> None:
         """Notes an error, on the thread that failed."""
@@ -312,8 +393,8 @@ def _check_scheme(checkpoint: Checkpoint, scheme: str) -> None:
 def _apply_failed(error: Exception | None, status: ApplierStatus) -> ApplyFailed:
     """Returns the error that ends a replica when a worker could not go on."""
     return ApplyFailed(
-        worker=status.failed_worker,
-        gtid=status.failed_gtid,
+        worker=status.failure.worker if status.failure else 0,
+        gtid=status.failure.gtid if status.failure else "",
         cause=f"{type(error).__name__}: {error}",
         gaps=str(status.checkpoint.gtid_executed) if status.has_gaps else "",
     )

@@ -43,7 +43,7 @@ from ..console.paths import serve_metrics
 from ..host.private_files import keep_private
 from ..services.applier_service import ApplierMessage, serving_status
 from ..services.metrics import StatusCollector
-from ..settings.replica import ReplicaConfig
+from ..settings.replica import EMBEDDED, ReplicaConfig
 from ..wire.applier_status import applier_status
 from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
@@ -53,9 +53,10 @@ from .sources import ReplicaSources, Sources
 
 CLOSE_SECONDS = 10.0
 COPY_REPORT_SECONDS = 5.0
+COPY_THREADS = 4
+"""Threads of a first copy where there are no workers."""
 SQL_JOB_TRANSACTIONS_MAX = 64
 SQL_JOB_TRANSACTIONS_MIN = 4
-EMBEDDED = "rocksdb:"
 ALONE = "no workers"
 """Stands for the scheme of a replica without workers: it fills no gaps, because it has no scheme
 that knows why they are there."""
@@ -94,6 +95,7 @@ def run_replica(config: ReplicaConfig) -> int:
             delay_s=config.delay_s,
             pending_jobs_size_max=config.pending_jobs_size_max,
             skipped=GtidSet.parse(config.skip_gtids or ""),
+            retry_s=config.retry_s if config.on_error == "stay" else 0,
         )
 
         def observe() -> ApplierMessage | None:
@@ -150,7 +152,7 @@ def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
         if not config.copy_first:
             target.check_not_begun()
         elif target.is_needed:
-            snapshot = stack.enter_context(rows.snapshot(max(1, config.workers)))
+            snapshot = stack.enter_context(rows.snapshot(config.workers or COPY_THREADS))
             log.info("first_copy_begins", replica=config.replica, executed=str(snapshot.gtids))
             reporter = _CopyReport(config.replica)
             count = copy_tables(snapshot, target, reporter.say)
@@ -310,7 +312,7 @@ def until(config: ReplicaConfig, checkpoint: Checkpoint) -> Until | None:
 
 
 def _observe(config: ReplicaConfig, replica: Replica, sources: Sources) -> ApplierMessage | None:
-    if replica.applier is None:
+    if replica.is_starting:
         return None
     status = replica.status()
     lag_seconds, behind = replica.lag(status, now_us())
@@ -318,10 +320,11 @@ def _observe(config: ReplicaConfig, replica: Replica, sources: Sources) -> Appli
         status,
         channel=config.replica,
         source=sources.connected or "not connected",
-        scheme=scheme_name(config),
+        scheme=scheme_name(config) if config.workers else ALONE,
         consistency=replica.scheme.consistency.value,
         activity=replica.activity,
         lag_seconds=lag_seconds,
         behind_transactions=behind,
         last_recovery=replica.recovery,
+        operator_skipped=replica.skipped,
     )

@@ -186,7 +186,7 @@ class ProcessRows(StoredRows):
         self.applier = Applier(
             target,
             LogicalClock(job_transactions_max=JOB_TRANSACTIONS_MAX),
-            config.applier_workers,
+            config.workers,
             on_committed=events.on_committed,
             on_error=events.give_up,
             options=ApplierOptions(workers_hold_jobs=False, is_slow=is_large),

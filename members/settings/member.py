@@ -187,7 +187,7 @@ class MemberConfig(SecuritySettings):
     """Bytes of large transactions that a member is taking in; one alone is always taken. Default:
     four of the largest."""
 
-    applier_workers: int = Field(default=4, ge=0, le=1024)
+    workers: int = Field(default=4, ge=0, le=1024)
     """Threads that execute remote transactions; with 0 the reader of the log does it, in order.
     Default: MySQL's."""
     relay_queue_bytes_max: Positive = 256 << 20

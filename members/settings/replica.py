@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
@@ -20,6 +20,7 @@ from .security import SecuritySettings
 
 Count = Annotated[int, Field(ge=0)]
 SERVER_SCHEMES = ("mysql://", "mariadb://")
+EMBEDDED = "rocksdb:"
 ADDRESSES: TypeAdapter[str] = TypeAdapter(Address)
 _POSITION = re.compile(r"\d+:\d+")
 
@@ -60,7 +61,8 @@ class ReplicaConfig(SecuritySettings):
     is put together: a reader of a replica that is behind sees fewer of the states between."""
     workers: int = Field(default=4, ge=0, le=WORKERS_MAX)
     """Workers, each with a session at the target; 0: the coordinator executes alone. Default:
-    MySQL's."""
+    MySQL's; but 0 for a `rocksdb:` target, unless a scheme is named: alone it executes ten times as
+    many transactions as it hands to workers."""
     preserve_commit_order: bool | None = None
     """Commit in the source's order. Default: the scheme's own, which is yes for all but `database`,
     `table` and `jobs` that ignore conflicts."""
@@ -68,8 +70,13 @@ class ReplicaConfig(SecuritySettings):
     transaction_retries: Count = 10
     """How often a transient failure is tried again before the replica stops. Default: MySQL's."""
     skip_gtids: str | None = None
-    """A GTID set of transactions that count as executed, and are not (WL#5569's SKIP). Default:
-    none."""
+    """A GTID set of transactions that count as executed, and are not (WL#5569's SKIP); those that
+    never come are no error. Default: none."""
+    on_error: Literal["stop", "stay"] = "stop"
+    """Where the replica cannot go on: `stop` ends it, `stay` has it try again every `retry_s`; it
+    answers for its status meanwhile. Default: `stop`, which no supervisor overlooks."""
+    retry_s: Positive = 60
+    """Seconds between two tries with `on_error` `stay`. Default: MySQL's SOURCE_CONNECT_RETRY."""
     delay_s: Count = 0
     """Execute transactions so many seconds after their commit at the source. Default 0: at once."""
     pending_jobs_size_max: Positive = 128 << 20
@@ -93,6 +100,15 @@ class ReplicaConfig(SecuritySettings):
     """Where the replica answers for its status, `host:port`. Default: nowhere."""
     metrics_address: Address | None = None
     """Where the replica serves metrics for Prometheus, `host:port`. Default: nowhere."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_workers(cls, data: dict[str, Any]) -> dict[str, Any]:
+        target = str(data.get("target", cls.model_fields["target"].default))
+        # A scheme is named for what workers do.
+        if target.startswith(EMBEDDED) and "scheme" not in data:
+            return {"workers": 0, **data}
+        return data
 
     @field_validator("sources")
     @classmethod

@@ -1,6 +1,6 @@
 """Settings of a member as texts that others may see: passwords are left out.
 
-A group's members are compared by these: one with another `applier_workers`, say, is the slow one.
+A group's members are compared by these: one with another `workers`, say, is the slow one.
 """
 
 from pydantic_core import PydanticUndefined

@@ -2,8 +2,9 @@
 
 from groupcert.v1 import applier_pb2
 
-from ...applier.engine.applier import ApplierStatus
+from ...applier.engine.applier import ApplierState, ApplierStatus
 from ...applier.engine.worker import WorkerState
+from ...applier.queue.target_progress import LastError
 from ...applier.schemes import Cause
 
 _WAITS_FOR = {
@@ -26,11 +27,13 @@ def applier_status(
     lag_seconds: float = 0.0,
     behind_transactions: int = 0,
     last_recovery: str = "",
+    operator_skipped: int = 0,
 ) -> applier_pb2.GetApplierStatusResponse:
     """Returns the message; `activity` says what the applier waits for where nothing is pending."""
     hold = status.hold
     waits_for = f"{hold.cause.value}: {hold.detail}".rstrip(": ") if hold else activity
     newest = status.low_water_mark
+    error = status.failure or status.checkpoint.error
     coordinator = applier_pb2.Coordinator(
         channel=channel,
         source=source,
@@ -58,8 +61,10 @@ def applier_status(
         domain_gtids={
             domain: str(gtid) for domain, gtid in sorted(status.checkpoint.domains.items())
         },
-        error=status.error,
+        error=error.cause if error and status.state is ApplierState.FAILED else "",
         last_recovery=last_recovery,
+        last_error=_last_error(error) if error else None,
+        operator_skipped_transactions=operator_skipped,
     )
     workers = [
         applier_pb2.ApplierWorker(
@@ -69,10 +74,24 @@ def applier_status(
             waits_for=_WAITS_FOR.get(worker.state, ""),
             executed_transactions=worker.executed_total,
             retried_transactions=worker.retried_total,
+            last_gtid=worker.last_gtid,
+            last_seconds=worker.last_us / 1e6,
+            queued_transactions=worker.queue_length,
         )
         for worker in status.workers
     ]
     return applier_pb2.GetApplierStatusResponse(coordinator=coordinator, workers=workers)
+
+
+def _last_error(error: LastError) -> applier_pb2.LastError:
+    return applier_pb2.LastError(
+        stage=error.stage.value,
+        worker=error.worker if error.worker >= 0 else None,
+        gtid=error.gtid,
+        statement=error.statement,
+        cause=error.cause,
+        at_seconds=error.at_us / 1e6,
+    )
 
 
 def _counts(causes: dict[Cause, int]) -> list[applier_pb2.CauseCount]:

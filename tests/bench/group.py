@@ -103,7 +103,7 @@ def _systems(galera: bool, certification_log: bool, tls: bool) -> Iterator[Syste
             folder / "group",
             certification_logs=folder / "certification-logs" if certification_log else None,
             # With the store that is embedded, threads of the applier only cost.
-            settings={"applier_workers": 0, **(tls_settings(files) if files else {})},
+            settings={"workers": 0, **(tls_settings(files) if files else {})},
             credentials=Credentials(tls=files) if files else ANONYMOUS,
         )
         yield Systems(stack.enter_context(members), nodes)

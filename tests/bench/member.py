@@ -91,7 +91,7 @@ def _deliver(transactions: int, size: int, _: None) -> Document:
 async def _seconds_a_message(transactions: int, size: int) -> float:
     """Returns the thread's time for a message of `size` transactions."""
     with scratch() as folder:
-        runtime = runtime_at(folder, applier_workers=0)
+        runtime = runtime_at(folder, workers=0)
         made = _messages(runtime.member.options.settings, transactions // size, size)
         deliveries = [Delivery(place, encode_batch(each)) for place, each in enumerate(made, 1)]
         await runtime._deliver(deliveries[:WARM_MESSAGES])

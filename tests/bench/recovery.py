@@ -121,7 +121,7 @@ def _by_log(transactions: int, _: None) -> Document:
 @contextmanager
 def _group(settings: dict[str, object]) -> Iterator[LocalGroup]:
     """Starts two members in a folder that goes with them."""
-    given = {"applier_workers": 0, **settings}
+    given = {"workers": 0, **settings}
     with scratch() as folder, LocalGroup(folder / "group", members=2, settings=given) as group:
         yield group
 

@@ -95,12 +95,12 @@ def test_the_page_loads_nothing_from_others_and_tells_what_differs(
     own: dict[str, dict[str, object]] = {
         name: {"metrics_address": address} for name, address in consoles.items()
     }
-    own["m3"]["applier_workers"] = 2
+    own["m3"]["workers"] = 2
     with LocalGroup(tmp_path, own_settings=own) as group:
         browser.get("about:blank")  # The page of another test asks no more.
         logged(browser, "performance")
         open_console(browser, f"http://{consoles['m1']}/")
-        differ = "Members differ in applier_workers."
+        differ = "Members differ in workers."
         wait_for("settings", lambda: differ in text(browser, "#settings-text"))
         assert text(browser, "#member-settings .marked").split("\t")[-1] == "2 workers"
         wait_for("points", lambda: count(browser, "#rates .curve") == 2)

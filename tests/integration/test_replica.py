@@ -408,7 +408,7 @@ def test_a_member_answers_for_its_applier_too(shared: Shared) -> None:
         (("--target", "sqlite:x"), "setting target is 'sqlite:x': expected rocksdb:FOLDER, post"),
         (("--target", "postgresql://u@h/d"), "target h/d: there is no mapping of rows"),
         (("--target", "mysql://u@h/d", "--mapping", "/none"), "/none: No such file"),
-        (("nowhere",), "sources.1 is 'nowhere': expected host:port"),
+        (("nowhere",), "sources is 'nowhere': expected host:port"),
         (("--until-view", "1", "--until-after-gaps"), "until_view and until_after_gaps are given"),
         (("--until-after-gtids", "5"), "until_after_gtids: "),
         (("--workers", "1025"), "workers is 1025: input should be less than or equal to 1024"),

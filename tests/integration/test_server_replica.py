@@ -4,6 +4,7 @@ each kind of target, by each scheme.
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from groupcert.certifier.gtid_set import GtidSet
 from tests.integration.replicas import SCHEMES, STOP_SECONDS, ReplicaProcess, embedded_state
 from tests.integration.shop_load import FLAT, ShopLoad, rows_of
+from tests.integration.waiting import wait_for
 from tests.servers import (
     MariaDbServer,
     connect_mariadb,
@@ -251,6 +253,68 @@ def test_definitions_of_tables_are_executed_at_mariadb(
         assert cursor.fetchall() == ((2, 1),)
 
 
+def change(target: Target, *statements: str) -> None:
+    """Changes a target behind its replica's back."""
+    session: Any
+    if target.kind == "postgresql":
+        session = psycopg.connect(target.url, autocommit=True)
+    else:
+        session = connect_mariadb(target.url)
+    with closing(session), session.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def last_error(replica: ReplicaProcess) -> dict[str, Any]:
+    """What its status says of it."""
+    error: dict[str, Any] = replica.status().get("coordinator", {}).get("last_error", {})
+    return error
+
+
+def test_the_last_error_outlives_the_process_until_its_transaction_is_executed(
+    source: MariaDbServer, altered: str, target: Target, tmp_path: Path
+) -> None:
+    arguments = ("logical-clock", "--workers", "2")
+    with ReplicaProcess(tmp_path, [altered], target.url, *arguments) as replica:
+        replica.start("--copy")
+        replica.wait_for_start()
+        change(target, "DELETE FROM t")
+        gtid = execute(source, "DELETE FROM altered.t")
+        assert replica.wait(STOP_SECONDS) == FINDING
+        replica.start("--delay-s", "3600")
+        error = wait_for("its last error", lambda: last_error(replica))
+        assert (error["stage"], error["gtid"]) == ("executing", gtid)
+        assert re.match(r"(DELETE FROM `t`|EXECUTE delete_t_).*\(1\)", error["statement"])
+        assert "no_row" in error["cause"]
+        assert replica.status()["coordinator"]["state"] == "running"
+        change(target, "INSERT INTO t VALUES (1)")
+        replica.start()
+        wait_for("its execution", lambda: replica.status() and not last_error(replica))
+        worker = max(replica.status()["workers"], key=lambda each: each["last_seconds"])
+        assert (worker["last_gtid"], worker["queued_transactions"]) == (gtid, "0")
+        replica.start("--delay-s", "3600")
+        wait_for("its status", replica.status)
+        assert not last_error(replica), "it is over in the target, too"
+
+
+def test_one_that_stays_answers_and_goes_on_once_the_target_is_mended(
+    source: MariaDbServer, altered: str, target: Target, tmp_path: Path
+) -> None:
+    stays = ("--on-error", "stay", "--retry-s", "1")
+    with ReplicaProcess(tmp_path, [altered], target.url, "logical-clock", *stays) as replica:
+        replica.start("--copy")
+        replica.wait_for_start()
+        change(target, "DELETE FROM t")
+        gtid = execute(source, "UPDATE altered.t SET id = 5")
+        wait_for("its failure", lambda: replica.events("replica_failed"))
+        error = wait_for("its last error", lambda: last_error(replica))
+        assert (error["gtid"], error["statement"][:6]) == (gtid, "UPDATE")
+        assert "0 of 1 rows are there" in error["cause"]
+        change(target, "INSERT INTO t VALUES (1)")
+        wait_for("its execution", lambda: replica.status() and not last_error(replica))
+        assert replica.status()["coordinator"]["state"] == "running"
+
+
 def test_definitions_of_tables_stop_at_postgresql_until_they_are_skipped(
     source: MariaDbServer, altered: str, target_dsn: str, tmp_path: Path
 ) -> None:
@@ -267,6 +331,9 @@ def test_definitions_of_tables_stop_at_postgresql_until_they_are_skipped(
         with psycopg.connect(target_dsn) as session:
             assert session.execute("SELECT count(*) FROM t").fetchone() == (2,)
             session.execute("ALTER TABLE t ADD COLUMN name text")
-        assert replica.run("--skip-gtids", gtid, "--until-after-gtids", end) == FINE
+        skipped = f"{gtid},{gtid.rpartition(':')[0]}:999999"
+        assert replica.run("--skip-gtids", skipped, "--until-after-gtids", end) == FINE
+        (*_, ended) = replica.events("replica_ended")
+        assert ended["skipped"] == 1, "one never comes"
         with psycopg.connect(target_dsn) as session:
             assert session.execute("SELECT * FROM t WHERE id = 3").fetchall() == [(3, "x")]

@@ -262,7 +262,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.APPLIED_TOGETHER: Meaning(
         _E,
         "the applier ran two transactions at once that share an item",
-        "Compare the items of the witness with another member's. Set applier_workers to 0 "
+        "Compare the items of the witness with another member's. Set workers to 0 "
         "there until the cause is found.",
     ),
     Code.APPLIED_OUT_OF_ORDER: Meaning(
@@ -274,7 +274,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.APPLIED_TOO_SOON: Meaning(
         _E,
         "it started before the one that its last_committed names was visible",
-        "Compare the items of the witness with another member's. Set applier_workers to 0 "
+        "Compare the items of the witness with another member's. Set workers to 0 "
         "there until the cause is found.",
     ),
 }

@@ -20,7 +20,7 @@ from groupcert.applier.engine.worker import WORKERS_MAX, WorkerState
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.relay_queue import RelayQueue
-from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
+from groupcert.applier.queue.target_progress import Checkpoint, Stage, TargetProgress
 from groupcert.applier.schemes import Scheme
 from groupcert.applier.schemes.logical_clock import LogicalClock
 from groupcert.applier.targets.rocksdb import RocksDbTarget, RowChanges, applied_intervals
@@ -328,10 +328,12 @@ def test_a_transaction_that_cannot_be_executed_stops_the_applier_and_loses_nothi
         assert any(f"executing {GROUP}:5 at position {entries[4].position}" in n for n in notes)
         assert any(note.startswith("in worker ") for note in notes)
         status = one.applier.status()
-        assert status.state is ApplierState.FAILED
-        assert "JSONDecodeError" in status.error
-        assert 0 <= status.failed_worker < max(workers, 1)
-        assert any(f"in worker {status.failed_worker}" in note for note in notes)
+        failure = status.failure
+        assert status.state is ApplierState.FAILED and failure
+        assert (failure.stage, failure.gtid) == (Stage.EXECUTING, f"{GROUP}:5")
+        assert "JSONDecodeError" in failure.cause
+        assert 0 <= failure.worker < max(workers, 1)
+        assert any(f"in worker {failure.worker}" in note for note in notes)
         one.applier.append(entries)
         position = status.checkpoint.position
         assert position < entries[4].position

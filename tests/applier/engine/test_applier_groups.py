@@ -80,7 +80,8 @@ def test_of_several_transactions_in_a_job_the_one_that_fails_is_named(
     assert not applier.drain(SECONDS_MAX)
     applier.stop(SECONDS_MAX)
     assert len(errors) == 1
-    assert applier.status().failed_gtid == f"{GROUP}:6"
+    failure = applier.status().failure
+    assert failure and failure.gtid == f"{GROUP}:6"
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])

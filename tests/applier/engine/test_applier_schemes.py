@@ -334,9 +334,11 @@ def test_a_failure_that_stays_stops_with_worker_and_gtid_and_a_restart_loses_not
         assert not one.applier.drain(SECONDS_MAX)
         assert not one.applier.wait_for_room(1_000, 1_000_000, SECONDS_MAX)
         status = one.applier.status()
-        assert (status.state, status.failed_gtid) == (ApplierState.FAILED, f"{GROUP}:9")
-        assert "deadlock" in status.error
-        assert f"in worker {status.failed_worker}" in one.errors[0].__notes__
+        failure = status.failure
+        assert status.state is ApplierState.FAILED and failure
+        assert failure.gtid == f"{GROUP}:9"
+        assert "deadlock" in failure.cause
+        assert f"in worker {failure.worker}" in one.errors[0].__notes__
         assert target.tried[9] == retries + 1
     assert [type(error) for error in one.errors] == [TransientFailure]
     done = status.checkpoint.gtid_executed

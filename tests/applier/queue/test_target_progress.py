@@ -2,18 +2,22 @@
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groupcert.applier.errors import note_statement
 from groupcert.applier.queue.job import FIRST_TICK, CommitGroup, Job
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.row_parts import Part
 from groupcert.applier.queue.target_progress import (
     Checkpoint,
     DurabilityFlusher,
+    LastError,
+    Stage,
     TargetProgress,
     version_of,
 )
@@ -73,6 +77,41 @@ def test_a_checkpoint_with_parts_and_domains_is_read_as_it_was_written() -> None
 
 
 GTID = Gtid(f"{GROUP}:backup", 4)
+
+
+def test_an_error_is_read_as_it_was_written() -> None:
+    failure = ValueError("a ç of 'no' \0 value")
+    note_statement(failure, "INSERT " + "x" * 300)
+    error = LastError.of(Stage.COMMITTING, failure, 3, GTID)
+    assert error.cause == "ValueError: a ç of 'no' \0 value"
+    assert (len(error.statement), error.statement[:9]) == (200, "INSERT xx")
+    checkpoint = Checkpoint(error=error, gtid_executed=GtidSet.of(Gtid(GROUP, 1)))
+    assert Checkpoint.decode(checkpoint.encode()) == checkpoint
+
+
+def test_an_error_is_over_with_its_transaction_and_not_with_those_that_overtake_it() -> None:
+    first, second, third = entries_of([remote(1)] * 3)
+    progress = TargetProgress(Checkpoint())
+    progress.note(LastError.of(Stage.EXECUTING, ValueError("no"), 0, second.gtid))
+    for one in (first, third):
+        checkpoint = progress.advance(CommitGroup[None](2, [Job([one])]))
+        assert checkpoint.error and checkpoint.error.gtid == str(second.gtid)
+    again = TargetProgress(Checkpoint.decode(checkpoint.encode()))
+    assert again.checkpoint.error == checkpoint.error
+    assert again.advance(CommitGroup[None](3, [Job([second])])).error is None
+
+
+def test_an_error_without_a_transaction_is_over_with_any() -> None:
+    first, second = entries_of([remote(1)] * 2)
+    progress = TargetProgress(Checkpoint())
+    progress.advance(CommitGroup[None](2, [Job([first])]))
+    progress.note(LastError.of(Stage.READING, ValueError("no")))
+    kept = progress.checkpoint
+    assert kept.error and kept.error.received == 1
+    assert TargetProgress(kept).checkpoint.error, "an SQL target reads the rest of what is executed"
+    assert progress.advance(CommitGroup[None](3, [Job([second])])).error is None
+    both = replace(kept, gtid_executed=progress.checkpoint.gtid_executed)
+    assert TargetProgress(both).checkpoint.error is None
 
 
 @given(st.permutations(range(12)), st.integers(1, 4))

@@ -119,6 +119,7 @@ def test_the_low_water_mark_moves_as_in_the_example_of_the_assignment_queue() ->
     coordinator.append(in_database("db2", "db1", "db1", "db2", "db3"))
     jobs = {job.entries[0].position: job for job in coordinator.next_jobs([2, 1, 3])}
     assert {position: job.worker for position, job in jobs.items()} == {1: 2, 2: 1, 5: 3}
+    assert coordinator.waiting == {2: 1, 1: 1, 3: 0}
 
     commit_next(coordinator, jobs[2], jobs[5])
     assert coordinator.low_water_mark is None

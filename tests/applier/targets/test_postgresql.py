@@ -8,7 +8,7 @@ import pytest
 from groupcert.applier.engine.applier import Applier
 from groupcert.applier.errors import TransientFailure, UnsuitableTarget
 from groupcert.applier.queue.job import CommitGroup
-from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
+from groupcert.applier.queue.target_progress import Checkpoint, Stage, TargetProgress
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.targets import postgresql
 from groupcert.applier.targets.sql_schema import SqlSchema
@@ -119,8 +119,10 @@ def test_who_could_not_commit_is_named(target_dsn: str) -> None:
     status = applier.status()
     applier.stop(120)
     target.close()
-    assert status.failed_gtid == f"{SOURCE}:3"
-    assert f"in worker {status.failed_worker}" in errors[0].__notes__
+    failure = status.failure
+    assert failure and failure.gtid == f"{SOURCE}:3"
+    assert failure.stage is Stage.COMMITTING
+    assert f"in worker {failure.worker}" in errors[0].__notes__
     assert set(database.orders()) == {1, 2}
 
 

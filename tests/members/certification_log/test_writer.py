@@ -177,7 +177,7 @@ async def test_the_log_tells_an_execution_from_the_wait_for_its_turn(
         return execute(target, job)
 
     monkeypatch.setattr(RocksDbTarget, "execute", hold_first)
-    runtime = member_at(tmp_path, applier_workers=2)
+    runtime = member_at(tmp_path, workers=2)
     await runtime._deliver([founding(runtime), message(2, write("first", 0))])
     assert held.wait(SECONDS_MAX)
     before = executed(runtime)

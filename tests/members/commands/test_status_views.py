@@ -281,6 +281,15 @@ STATUS = applier_pb2.GetApplierStatusResponse(
         domain_gtids={3: "g:8"},
         error="",
         last_recovery="9 transactions were executed before",
+        last_error=applier_pb2.LastError(
+            stage="executing",
+            worker=1,
+            gtid="g:11",
+            statement="INSERT INTO t (id) VALUES (1)",
+            cause="TransientFailure: duplicate_key at the target",
+            at_seconds=1.7e9,
+        ),
+        operator_skipped_transactions=2,
     ),
     workers=[
         applier_pb2.ApplierWorker(
@@ -290,6 +299,9 @@ STATUS = applier_pb2.GetApplierStatusResponse(
             waits_for="what failed to be possible",
             executed_transactions=400,
             retried_transactions=6,
+            last_gtid="g:10",
+            last_seconds=1.7e9 - 1,
+            queued_transactions=1,
         )
     ],
 )

@@ -5,16 +5,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from groupcert.applier.engine.applier import ApplierOptions
+from groupcert.applier.engine.applier import ApplierOptions, ApplierState
 from groupcert.applier.engine.until import AfterGaps, AfterGtids, BeforeGtids, Until
-from groupcert.applier.errors import ApplyFailed, TransientFailure
+from groupcert.applier.errors import (
+    ApplyFailed,
+    PurgedAtSource,
+    TransientFailure,
+    UnsuitableTarget,
+)
 from groupcert.applier.queue.relay_group import RelayEntry
-from groupcert.applier.queue.target_progress import Checkpoint
+from groupcert.applier.queue.target_progress import Checkpoint, LastError, Stage
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.source.header import SourceHeader
 from groupcert.applier.targets import Target
@@ -99,6 +105,14 @@ def after(*numbers: int) -> Callable[[Checkpoint], Until]:
     for number in numbers:
         gtids.add(Gtid(GROUP, number))
     return lambda checkpoint: AfterGtids(gtids, checkpoint.gtid_executed)
+
+
+def last_error(folder: Path) -> LastError | None:
+    """What the store says."""
+    target = EmbeddedTarget(folder, "r1")
+    checkpoint = target.checkpoint() or Checkpoint()
+    target.close()
+    return checkpoint.error
 
 
 def executed(folder: Path) -> str:
@@ -270,18 +284,130 @@ def test_stopped_while_its_target_is_away_it_ends_without_an_error(tmp_path: Pat
     assert replica.run() is ReplicaEnd.STOPPED
 
 
+@pytest.mark.parametrize("name", ["commit-parent", "table"])
+def test_the_last_error_outlives_the_replica_until_its_transaction_is_executed(
+    tmp_path: Path, name: str
+) -> None:
+    news = News([transaction(1), transaction(2, payload=b"\xff"), transaction(3)])
+    with pytest.raises(ApplyFailed):
+        replica_of(tmp_path, news, name=name).run()
+    error = last_error(tmp_path)
+    assert error and (error.stage, error.gtid) == (Stage.EXECUTING, f"{GROUP}:2")
+    assert error.cause.startswith("DecodeError")
+    assert abs(now_us() - error.at_us) < 600_000_000
+    first = News([transaction(1)])
+    replica = replica_of(tmp_path, first, name=name, make_until=after(1))
+    assert replica.run() is ReplicaEnd.UNTIL
+    assert last_error(tmp_path) == error, "what is before it changes nothing"
+    mended = News([transaction(number) for number in (1, 2, 3)])
+    assert replica_of(tmp_path, mended, name=name, make_until=after(3)).run() is ReplicaEnd.UNTIL
+    assert last_error(tmp_path) is None
+
+
+def test_an_error_of_the_source_is_kept_too(tmp_path: Path) -> None:
+    class Purged(News):
+        def follow(self, *_: Any) -> Iterator[SourceNews]:
+            yield SourceNews([], "test", 1)
+            raise PurgedAtSource(source="test", missing=f"{GROUP}:1")
+
+    with pytest.raises(PurgedAtSource):
+        replica_of(tmp_path, Purged([transaction(1)])).run()
+    error = last_error(tmp_path)
+    assert error and (error.stage, error.worker, error.gtid) == (Stage.READING, -1, "")
+    assert f"has purged '{GROUP}:1'" in error.cause
+
+
+def test_a_replica_that_stays_goes_on_once_the_cause_is_mended(tmp_path: Path) -> None:
+    """Twice something is wrong with its target, of which the second time it tells in the target."""
+    problems = [UnsuitableTarget(target="t", problem="no table", expected="one"), ValueError("row")]
+
+    class Broken(EmbeddedTarget):
+        def execute(self, job: Any) -> Any:
+            if problems:
+                raise problems[0]
+            return super().execute(job)
+
+    def open_target() -> Target[Any]:
+        if len(problems) == 2:
+            raise problems[0]
+        return Broken(tmp_path, "r1")
+
+    news = News([transaction(1), transaction(2)])
+    replica = replica_of(
+        tmp_path,
+        news,
+        open_target=open_target,
+        make_until=after(2),
+        name="commit-parent",
+        retry_s=1,
+    )
+    with running(replica) as ends:
+        for stage, gtid in ((Stage.OPENING, ""), (Stage.EXECUTING, f"{GROUP}:1")):
+            wait_until(partial(_is_failed, replica, stage, gtid))
+            problems.pop(0)
+    assert ends == [ReplicaEnd.UNTIL]
+    status = replica.status()
+    assert (status.failure, status.checkpoint.error) == (None, None)
+    assert executed(tmp_path) == f"{GROUP}:1-2"
+
+
+def test_a_bug_or_a_wrong_setting_is_not_tried_again(tmp_path: Path) -> None:
+    def raising(error: Exception) -> Callable[[], Target[Any]]:
+        def open_target() -> Target[Any]:
+            raise error
+
+        return open_target
+
+    wrong = InvalidSetting(name="target", value="x", expected="another")
+    for error in (wrong, AssertionError("a bug")):
+        replica = replica_of(tmp_path, News([]), open_target=raising(error), retry_s=600)
+        with pytest.raises(type(error)):
+            replica.run()
+
+
+def test_skipped_transactions_are_counted_where_they_come(tmp_path: Path) -> None:
+    news = News([transaction(1), transaction(2, payload=b"\xff"), transaction(3)])
+    skipped = GtidSet.parse(f"{GROUP}:2:77")
+    replica = replica_of(tmp_path, news, make_until=after(3), skipped=skipped)
+    assert replica.run() is ReplicaEnd.UNTIL
+    assert replica.skipped == 1, "one never came"
+    assert executed(tmp_path) == f"{GROUP}:1-3"
+
+
+def _is_failed(replica: Replica, stage: Stage, gtid: str) -> bool:
+    if replica.is_starting or replica.activity != "the next try, every 1 s":
+        return False
+    status = replica.status()
+    failure = status.failure
+    if status.state is not ApplierState.FAILED or failure is None:
+        return False
+    return (failure.stage, failure.gtid) == (stage, gtid)
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    """Returns when it has happened."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextmanager
+def running(replica: Replica) -> Iterator[list[ReplicaEnd]]:
+    """A replica that runs until its end."""
+    ends: list[ReplicaEnd] = []
+    thread = threading.Thread(target=lambda: ends.append(replica.run()))
+    thread.start()
+    yield ends
+    thread.join(SECONDS_MAX)
+
+
 @contextmanager
 def delaying(folder: Path, news: News) -> Iterator[Replica]:
     """A replica that waits for what is not due; it is stopped at the end."""
     replica = replica_of(folder, news, delay_s=300)
-    ends: list[ReplicaEnd] = []
-    thread = threading.Thread(target=lambda: ends.append(replica.run()))
-    thread.start()
-    deadline = time.monotonic() + SECONDS_MAX
-    while replica.applier is None or not replica.activity.startswith("delaying by 300 s"):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    yield replica
-    replica.stop()
-    thread.join(SECONDS_MAX)
+    with running(replica) as ends:
+        wait_until(lambda: replica.activity.startswith("delaying by 300 s"))
+        yield replica
+        replica.stop()
     assert ends == [ReplicaEnd.STOPPED]

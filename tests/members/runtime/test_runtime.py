@@ -79,7 +79,7 @@ async def test_what_was_read_in_a_turn_is_visible_before_the_next_message_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("groupcert.members.host.turns.TURN_SECONDS", -1)
-    runtime = runtime_at(tmp_path, applier_workers=0)
+    runtime = runtime_at(tmp_path, workers=0)
     last = Delivery(3, encode_batch(LogBatch("m2", 7, 3, (), (Forgetting("m9"),))))
     delivering = asyncio.create_task(runtime._deliver([*messages(runtime), last]))
     seen = []

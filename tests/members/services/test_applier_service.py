@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from groupcert.applier.engine.applier import Applier, ApplierStatus
+from groupcert.applier.queue.target_progress import LastError, Stage
 from groupcert.applier.targets.rocksdb import RowChanges
 from groupcert.members.services.applier_service import ApplierMessage
 from groupcert.members.wire.applier_status import applier_status
@@ -54,6 +55,10 @@ def test_it_has_what_was_done_and_how_far_it_is(tmp_path: Path) -> None:
     assert (coordinator.lag_seconds, coordinator.behind_transactions) == (1.5, 7)
     assert sum(worker.executed_transactions for worker in message.workers) == 5
     assert [worker.worker for worker in message.workers] == [0, 1]
+    assert [worker.queued_transactions for worker in message.workers] == [0, 0]
+    newest = max(message.workers, key=lambda worker: worker.last_seconds)
+    assert newest.last_gtid == f"{GROUP}:5"
+    assert not coordinator.HasField("last_error")
 
 
 def test_causes_are_counted_the_most_frequent_first(tmp_path: Path) -> None:
@@ -84,3 +89,21 @@ def test_a_failure_names_its_cause(tmp_path: Path) -> None:
     assert message.coordinator.state == "failed"
     assert "a row that cannot be read" in message.coordinator.error
     assert message.coordinator.gtid_executed == ""
+    last = message.coordinator.last_error
+    assert (last.stage, last.gtid) == ("executing", f"{GROUP}:1")
+    assert last.HasField("worker") and last.worker in (0, 1)
+    assert "a row that cannot be read" in last.cause
+
+
+def test_an_error_is_told_after_a_restart_without_a_worker_where_none_met_it(
+    tmp_path: Path,
+) -> None:
+    with running_applier(tmp_path) as applier:
+        applier.note(LastError.of(Stage.READING, ValueError("purged")))
+    with running_applier(tmp_path) as applier:
+        coordinator = told(applier.status()).coordinator
+        assert (coordinator.state, coordinator.error) == ("running", "")
+        last = coordinator.last_error
+        assert (last.stage, last.cause) == ("reading the source", "ValueError: purged")
+        assert not last.HasField("worker")
+        assert not told(finished(applier, 1)).coordinator.HasField("last_error")

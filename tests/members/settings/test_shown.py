@@ -38,7 +38,7 @@ def test_what_the_group_agrees_on_is_left_out() -> None:
 
 def test_what_is_not_set_is_the_default() -> None:
     shown, defaults = shown_settings(config()), default_settings()
-    assert (shown["binary_log"], shown["applier_workers"]) == ("true", "4")
+    assert (shown["binary_log"], shown["workers"]) == ("true", "4")
     changed = {name for name in shown if shown[name] != defaults[name]}
     assert changed == {"member", "log_servers", "log_replicas", "create_log"}
     assert shown_settings(config(data_folder=Path("d")))["data_folder"] == "d"
