@@ -1,21 +1,20 @@
-"""Databases for tests, in real SQL servers: PostgreSQL's, and a MariaDB that only tests use.
+"""Databases for tests, in real SQL servers.
 
 The rule it keeps: nothing of a test's database is left when its block ends.
 """
 
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from pathlib import Path
+from contextlib import closing, contextmanager
 
 import psycopg
 import pymysql
 import pytest
 
 from groupcert.applier.errors import UnsuitableTarget
-from groupcert.members.host.loopback import HOST, free_port
+from groupcert.members.host.mariadb_server import MARIADB_USER, MariaDbServer
 from groupcert.members.host.postgresql_server import PostgreSqlServer, postgresql_program
-from groupcert.members.host.servers import Server, ServerMissing, make_files, program
+from groupcert.members.host.servers import ServerMissing
 
 __all__ = [
     "PREPARING",
@@ -29,63 +28,8 @@ __all__ = [
     "where_installed",
 ]
 
-MARIADB_USER = "root"
 PREPARING = "max_prepared_transactions=64"
 """What a target of a replica needs, and a server of a group must not have."""
-
-
-class MariaDbServer(Server):
-    """A MariaDB, which keeps its port; its user `root` needs no password.
-
-    `data` is where its files are, made by its first start. It is as durable as its defaults.
-    """
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        """`options`: of `mariadbd`, such as `--log-bin=binlog`, `--server-id=1`."""
-        self.port = free_port()
-        self.data = folder / "mariadb"
-        self._files = [f"--datadir={self.data}", f"--tmpdir={folder}"]
-        self._files += ["--user=root"] if os.geteuid() == 0 else []
-        command = [
-            _mariadb_program("mariadbd"),
-            "--no-defaults",
-            *self._files,
-            "--socket=mariadb.sock",
-            f"--pid-file={self.data}.pid",
-            f"--port={self.port}",
-            f"--bind-address={HOST}",
-            "--skip-name-resolve",
-            "--innodb-buffer-pool-size=64M",
-            "--innodb-flush-log-at-trx-commit=1",
-            "--max-connections=200",
-            *options,
-        ]
-        log = folder / "mariadb.log"
-        super().__init__(command, log, is_ready=self._takes_sessions, folder=Path("/"))
-
-    @property
-    def url(self) -> str:
-        """Where it is, no database chosen."""
-        return self.url_of("")
-
-    def url_of(self, database: str) -> str:
-        """The URL of one of its databases."""
-        return f"mysql://{MARIADB_USER}@{HOST}:{self.port}/{database}"
-
-    def start(self, *more: str) -> None:
-        self.data.parent.mkdir(parents=True, exist_ok=True)
-        if not self.data.exists():
-            install = (_mariadb_program("mariadb-install-db"), "--no-defaults", *self._files)
-            make_files(
-                (*install, "--auth-root-authentication-method=normal", "--skip-test-db"), self.log
-            )
-        super().start(*more)
-
-    def _takes_sessions(self) -> bool:
-        with suppress(pymysql.err.OperationalError):
-            connect_mariadb(self.url).close()
-            return True
-        return False
 
 
 def connect_mariadb(url: str) -> "pymysql.Connection[pymysql.cursors.Cursor]":
@@ -95,10 +39,6 @@ def connect_mariadb(url: str) -> "pymysql.Connection[pymysql.cursors.Cursor]":
     return pymysql.connect(
         host=host, port=int(port), user=MARIADB_USER, database=database or None, autocommit=True
     )
-
-
-def _mariadb_program(name: str) -> str:
-    return program(name, server="MariaDB server", advice="sudo apt-get install mariadb-server")
 
 
 @contextmanager

@@ -94,10 +94,13 @@ def demo(
     postgresql: Annotated[
         bool, typer.Option("--postgresql", help="Clients write at PostgreSQL servers, by SQL.")
     ] = False,
+    replicas: Annotated[
+        bool, typer.Option("--replicas", help="Replicas of a MariaDB server, and no group.")
+    ] = False,
     members: Annotated[int, typer.Option(min=1, max=9, help="Members of the group.")] = 3,
     clients: Annotated[
         int | None,
-        typer.Option(min=1, max=256, help="Clients, at all members: 64, or 8 with --postgresql."),
+        typer.Option(min=1, max=256, help="Clients: 64; 8 with --postgresql, 16 with --replicas."),
     ] = None,
     seconds: Seconds = 10.0,
     certification_log: Annotated[
@@ -108,9 +111,18 @@ def demo(
 ) -> None:
     """Run a whole group on this machine, then check what it did.
 
-    With --postgresql each member has a PostgreSQL server, of which one is killed meanwhile. Exits
-    with 1 if a check fails.
+    With --postgresql each member has a PostgreSQL server, of which one is killed meanwhile. With
+    --replicas there are no members: MariaDB and PostgreSQL follow a live MariaDB server by several
+    schemes, beside its own replica. Exits with 1 if a check fails.
     """
+    if replicas:
+        if postgresql or certification_log:
+            expected = "without --postgresql and --certification-log, which are a group's"
+            raise InvalidOption(name="--replicas", value=True, expected=expected)
+        check_extras("member", "postgresql")
+        from ..demo.replicas_demo import main as follow
+
+        raise typer.Exit(follow(clients=clients or 16, seconds=seconds, as_json=as_json))
     check_extras(
         "member",
         *(["postgresql"] if postgresql else []),

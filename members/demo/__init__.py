@@ -1,1 +1,1 @@
-"""A whole group on this machine, and clients that work it."""
+"""A whole group on this machine, or replicas of a server, and clients that work it."""

@@ -86,21 +86,36 @@ class Answer(NamedTuple):
 def finish(
     console: Console, summary: DemoSummary, answer: Answer, folder: Path, *, as_json: bool
 ) -> int:
-    """Prints the answer. Returns the exit code: 0, with the folder removed, or 1, with the findings
-    in words.
+    """Prints the answer of a demo of a group. Returns the exit code, as `report`."""
+    document = {**asdict(summary), **answer.more}
+    shown = (_checks(summary, answer), *answer.story)
+    return report(console, document, shown, summary.findings, folder, as_json=as_json)
+
+
+def report(
+    console: Console,
+    document: Mapping[str, object],
+    shown: Iterable[RenderableType],
+    findings: Sequence[str],
+    folder: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """Prints the answer, as JSON or as what is shown. Returns the exit code: 0, with the folder
+    removed, or 1, with the findings in words.
     """
     if as_json:
-        sys.stdout.write(json.dumps({**asdict(summary), **answer.more}) + "\n")
+        sys.stdout.write(json.dumps(document) + "\n")
     else:
         out = Console()
-        for shown in (_checks(summary, answer), *answer.story):
-            out.print(shown)
-    if not summary.findings:
+        for each in shown:
+            out.print(each)
+    if not findings:
         _remove(folder)
         return 0
-    for finding in summary.findings:
+    for finding in findings:
         console.print(Text(finding, "red"))
-    console.print(f"the group's folder is kept: {folder}")
+    console.print(f"the demo's folder is kept: {folder}")
     return 1
 
 

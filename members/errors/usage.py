@@ -7,7 +7,8 @@
     └── MissingOption             MISSING_OPTION
     Unavailable
     ├── MemberEnded               MEMBER_ENDED
-    └── NothingUp                 NOTHING_UP
+    ├── NothingUp                 NOTHING_UP
+    └── ReplicaEnded              REPLICA_ENDED
 
 They are told to who starts a process, and cross no wire.
 """
@@ -67,3 +68,13 @@ class NothingUp(Unavailable):
         "by the ADDRESS of a member"
     )
     folder: str
+
+
+class ReplicaEnded(Unavailable):
+    """A replica of the demo has ended by itself; everything else is stopped."""
+
+    message = "replica {replica} ended {how}, and said last: {last_line}; all of it is in {log}"
+    replica: str
+    how: str
+    last_line: str
+    log: str

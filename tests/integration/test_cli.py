@@ -66,7 +66,7 @@ class TestDemo:
         assert (document["invariant_ok"], document["converged"]) == (False, True)
         assert "all accounts hold 1000001, expected 1000000" in document["findings"][0]
         (folder,) = tmp_path.iterdir()
-        assert f"the group's folder is kept: {folder}" in done.stderr.replace("\n", "")
+        assert f"the demo's folder is kept: {folder}" in done.stderr.replace("\n", "")
 
 
 def deposit(temporary: Path) -> None:

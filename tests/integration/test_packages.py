@@ -48,6 +48,7 @@ EXTRAS_OF_VERBS = {
     "up": "member",
     "demo": "member",
     "demo --postgresql": "member,postgresql",
+    "demo --replicas": "member,postgresql",
     "member": "member",
     "bootstrap": "member",
     "replica 127.0.0.1:1 --target rocksdb:rows": "member",
