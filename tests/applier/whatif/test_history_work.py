@@ -1,4 +1,4 @@
-"""Rows of certification logs as work: stamps, lock intervals and names, as far as a log has them."""
+"""Rows of certification logs as work: stamps, lock intervals and names, if a log has them."""
 
 from typing import Any
 
