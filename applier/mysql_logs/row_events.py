@@ -66,6 +66,8 @@ DELETES = frozenset(
     )
 )
 ROWS = WRITES | UPDATES | DELETES
+KEY_IMAGES_MAX = 10_000
+"""Row images of tables whose readers are kept, of all logs together."""
 NO_TABLE_ID = 0xFFFFFF
 """The table id of an event that has no rows, and only ends a statement."""
 _PARTIAL_JSON = 1
@@ -203,7 +205,21 @@ class _KeyImage(NamedTuple):
         }
 
 
+_key_images: dict[tuple[int, bytes], tuple[Table, _KeyImage]] = {}
+
+
 def _key_image(table: Table, present: bytes) -> _KeyImage:
+    key = id(table), present
+    found = _key_images.get(key)
+    if found is None:
+        if len(_key_images) >= KEY_IMAGES_MAX:
+            _key_images.clear()
+        # The table is kept with it, so that no other one gets its id.
+        found = _key_images[key] = table, _made_key_image(table, present)
+    return found[1]
+
+
+def _made_key_image(table: Table, present: bytes) -> _KeyImage:
     assert table.columns is not None, "a table whose rows cannot be read"
     parts = sorted({part for key in table.keys for part in key.parts})
     by_column = {index: tuple(part for part in parts if part[0] == index) for index, _ in parts}

@@ -60,9 +60,14 @@ def payload_of(transaction: BinaryLogTransaction) -> bytes:
     return _STATEMENTS + json.dumps(listed).encode()
 
 
+def has_statements(payload: bytes) -> bool:
+    """Returns whether a payload is statements, and so a job of its own."""
+    return payload.startswith(_STATEMENTS)
+
+
 def statements_of(payload: bytes) -> Sequence[PayloadStatement]:
     """Returns the statements of a payload; none if it is rows."""
-    if not payload.startswith(_STATEMENTS):
+    if not has_statements(payload):
         return ()
     return [PayloadStatement(*each) for each in json.loads(payload[1:])]
 

@@ -18,6 +18,7 @@ import structlog
 from ...applier.engine.applier import Applier, ApplierOptions, ApplierState, ApplierStatus
 from ...applier.engine.until import Until
 from ...applier.errors import TABLE_CHANGED, ApplyFailed, TransientFailure
+from ...applier.mysql_logs.statement_payload import has_statements
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.target_progress import Checkpoint, LastError, Stage
 from ...applier.schemes import Scheme
@@ -296,6 +297,12 @@ class Replica:
                 self._skipped_met.add(entry.gtid)
                 self.skipped = self._skipped_met.count()
                 entry = entry._replace(payload=b"")
+            if has_statements(entry.payload):
+                # Without workers a chunk is a job, and no statement shares one.
+                yield chunk
+                yield [entry]
+                chunk, size = [], 0
+                continue
             chunk.append(entry)
             size += len(entry.payload)
             if len(chunk) >= CHUNK_TRANSACTIONS or size >= CHUNK_BYTES:

@@ -15,7 +15,6 @@ from typing import Any
 import structlog
 
 from ...applier.engine.applier import ApplierOptions
-from ...applier.engine.coordinator import CoordinatorOptions
 from ...applier.engine.until import (
     AfterGaps,
     AfterGtids,
@@ -127,6 +126,7 @@ def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
         keys=rows.keys,
         payload_of=payload_of,
         transaction_bytes_max=config.transaction_bytes_max,
+        compares_rows=bool(config.workers) and _compares_rows(config),
     )
     return servers, rows
 
@@ -276,16 +276,17 @@ def sql_logical_clock(
 
 
 def applier_options(config: ReplicaConfig) -> ApplierOptions:
-    """Returns the applier's options. Alone, the coordinator commits one transaction at a time if
-    each needs a commit of a server, else as many as there are.
-    """
-    has_groups = _is_embedded(config) or config.workers
-    groups_max = CoordinatorOptions().group_transactions_max if has_groups else 1
+    """Returns the applier's options."""
     return ApplierOptions(
-        coordinator=CoordinatorOptions(group_transactions_max=groups_max),
         transaction_retries=config.transaction_retries,
         scheme=scheme_name(config) if config.workers else ALONE,
     )
+
+
+def _compares_rows(config: ReplicaConfig) -> bool:
+    """Returns whether the scheme looks at write sets."""
+    is_jobs = config.scheme == "jobs" and config.conflicts not in ("ignore", "ordered")
+    return is_jobs or config.scheme == "rows"
 
 
 def _is_embedded(config: ReplicaConfig) -> bool:

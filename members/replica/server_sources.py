@@ -16,6 +16,7 @@ from itertools import chain
 
 from ...applier.errors import InvalidBinaryLog
 from ...applier.mysql_logs.binary_log_reader import (
+    ITEMS_MAX,
     BinaryLogTransaction,
     LoggedStatement,
     TransactionReader,
@@ -76,6 +77,7 @@ class ServerSources:
         keys: Mapping[str, TableKeys] | None = None,
         payload_of: PayloadOf = rows_only,
         transaction_bytes_max: int = 1 << 30,
+        compares_rows: bool = True,
     ) -> None:
         """Follows servers at `urls`, which `ServerUrl` describes; takes `transaction_bytes_max`
         bytes of a transaction's rows.
@@ -84,6 +86,7 @@ class ServerSources:
             server_id: as for `ServerStream`.
             keys: keys of the sources' tables, as `database.table`, where their logs have none;
                 they are looked up again after each statement of data definition.
+            compares_rows: transactions have write sets; else they stand for all rows.
 
         Raises:
             InvalidSetting: a URL is none.
@@ -95,6 +98,7 @@ class ServerSources:
         self._keys = keys
         self._payload_of = payload_of
         self._bytes_max = transaction_bytes_max
+        self._items_max = ITEMS_MAX if compares_rows else 0
         self._stopped = threading.Event()
         self._stream: ServerStream | None = None
 
@@ -133,6 +137,7 @@ class ServerSources:
             version, events = opened(stream, received)
             reader = TransactionReader(
                 self._keys,
+                items_max=self._items_max,
                 rows=True,
                 payload_bytes_max=self._bytes_max,
                 has_database=url.has_database,

@@ -26,6 +26,7 @@ from tests.servers import (
 pytestmark = pytest.mark.database
 FINE, FINDING, USAGE = range(3)
 KILLS = 10
+ALONE = "logical-clock --workers 0"
 WITHOUT_ORDER = ("table", "rows", "jobs --conflicts ignore")
 FLAT_TABLES = (b"flat.plain", b"flat.item")
 BINARY_LOG = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
@@ -111,7 +112,9 @@ def rows_at(source: MariaDbServer, load: ShopLoad) -> dict[str, list[tuple[Any, 
 
 
 @pytest.mark.in_turns
-@pytest.mark.parametrize("scheme", [each for each in SCHEMES if each not in WITHOUT_ORDER])
+@pytest.mark.parametrize(
+    "scheme", [*(each for each in SCHEMES if each not in WITHOUT_ORDER), ALONE]
+)
 def test_each_scheme_ends_with_the_rows_of_the_source(
     source: MariaDbServer, shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
 ) -> None:
@@ -225,10 +228,11 @@ def altered(source: MariaDbServer) -> Iterator[str]:
     execute(source, "DROP DATABASE altered")
 
 
+@pytest.mark.parametrize("scheme", ["logical-clock", ALONE])
 def test_definitions_of_tables_are_executed_at_mariadb(
-    source: MariaDbServer, altered: str, mariadb_url: str, tmp_path: Path
+    source: MariaDbServer, altered: str, mariadb_url: str, tmp_path: Path, scheme: str
 ) -> None:
-    with ReplicaProcess(tmp_path, [altered], mariadb_url, "logical-clock") as replica:
+    with ReplicaProcess(tmp_path, [altered], mariadb_url, scheme) as replica:
         replica.start("--copy")
         replica.wait_for_start()
         execute(
