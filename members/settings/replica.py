@@ -61,8 +61,9 @@ class ReplicaConfig(SecuritySettings):
     is put together: a reader of a replica that is behind sees fewer of the states between."""
     workers: int = Field(default=4, ge=0, le=WORKERS_MAX)
     """Workers, each with a session at the target; 0: the coordinator executes alone. Default:
-    MySQL's; but 0 for a `rocksdb:` target, unless a scheme is named: alone it executes ten times as
-    many transactions as it hands to workers."""
+    MySQL's; but 0 for a `rocksdb:` target and for a server's log, unless a scheme is named: alone
+    it executes ten times as many transactions as it hands to workers, and twice as many of a
+    server, up to 64 of those that wait in one commit."""
     preserve_commit_order: bool | None = None
     """Commit in the source's order. Default: the scheme's own, which is yes for all but `database`,
     `table` and `jobs` that ignore conflicts."""
@@ -105,8 +106,11 @@ class ReplicaConfig(SecuritySettings):
     @classmethod
     def _choose_workers(cls, data: dict[str, Any]) -> dict[str, Any]:
         target = str(data.get("target", cls.model_fields["target"].default))
+        sources = data.get("sources")
+        first = str(sources[0] if isinstance(sources, list | tuple) and sources else sources)
+        is_fastest = target.startswith(EMBEDDED) or first.startswith(SERVER_SCHEMES)
         # A scheme is named for what workers do.
-        if target.startswith(EMBEDDED) and "scheme" not in data:
+        if is_fastest and "scheme" not in data:
             return {"workers": 0, **data}
         return data
 
