@@ -17,6 +17,9 @@ value, the limit and the next step.
 from ..certifier.errors import Fenced, InvalidRequest, Unavailable
 
 TABLE_CHANGED = "table_changed"
+OF_ROWS = ("duplicate_key", "foreign_key", "no_row")
+"""Failures that a worker has met at each of its own retries: a target that is opened again helps
+where a lost commit has come through, and no third time."""
 STATEMENT_CHARACTERS_MAX = 200
 _STATEMENT = "statement: "
 

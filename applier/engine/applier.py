@@ -17,7 +17,7 @@ from time import monotonic, time_ns
 from typing import Any, Generic
 
 from ...certifier.gtid import Gtid
-from ..errors import TransientFailure
+from ..errors import OF_ROWS, TransientFailure
 from ..queue.job import CommitGroup, Execution, Job
 from ..queue.relay_group import RelayEntry, first_gtid, first_position
 from ..queue.target_progress import Checkpoint, LastError, Stage, TargetProgress
@@ -323,9 +323,11 @@ class Applier(Generic[Execution]):
         while True:
             try:
                 execution = self._target.execute(job)
-            except TransientFailure:
+            except TransientFailure as failure:
                 failures += 1
                 if failures > self._options.transaction_retries:
+                    if failure.kind in OF_ROWS:
+                        worker.gtid = self._culprit(job)
                     raise
                 worker.retried_total += 1
                 self._prepare_retry(worker, job, failures)
@@ -339,16 +341,21 @@ class Applier(Generic[Execution]):
                 return execution
 
     def _culprit(self, job: Job[Execution]) -> Gtid | None:
-        """Returns the GTID of the job's first entry that fails when executed alone."""
-        # A job's transactions are executed as one, and the error does not say whose it is.
-        for entry in job.entries if len(job.entries) > 1 else ():
-            alone: Job[Execution] = replace(job, entries=[entry])
+        """Returns the GTID of the first entry that fails after those of its job before it."""
+        # A job's transactions are executed as one, and the error does not say whose it is. Alone,
+        # one that builds on another of its job would fail, too.
+        fine, failing = 0, len(job.entries)
+        while failing - fine > 1:
+            middle = (fine + failing) // 2
+            part: Job[Execution] = replace(job, entries=job.entries[:middle])
             try:
-                alone.execution = self._target.execute(alone)
+                part.execution = self._target.execute(part)
             except Exception:
-                return entry.gtid
-            self._target.abandon(alone)
-        return job.entries[0].gtid
+                failing = middle
+            else:
+                self._target.abandon(part)
+                fine = middle
+        return job.entries[failing - 1].gtid
 
     def _prepare_retry(self, worker: Worker, job: Job[Execution], failures: int) -> None:
         """Waits for the turn of a job that failed, and retracts the jobs that wait behind it."""

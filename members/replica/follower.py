@@ -17,7 +17,7 @@ import structlog
 
 from ...applier.engine.applier import Applier, ApplierOptions, ApplierState, ApplierStatus
 from ...applier.engine.until import Until
-from ...applier.errors import TABLE_CHANGED, ApplyFailed, TransientFailure
+from ...applier.errors import OF_ROWS, TABLE_CHANGED, ApplyFailed, TransientFailure
 from ...applier.mysql_logs.statement_payload import has_statements
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.target_progress import Checkpoint, LastError, Stage
@@ -29,9 +29,6 @@ from .sources import SourceNews, Sources
 
 CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20
-OF_ROWS = ("duplicate_key", "foreign_key", "no_row")
-"""Failures that a worker has met at each of its own retries: a target that is opened again helps
-where a lost commit has come through, and no third time."""
 WAKE_SECONDS = 0.2
 RETRY_PAUSE_SECONDS_MAX = 5.0
 QUEUE_TRANSACTIONS_MAX = 16_384

@@ -341,3 +341,26 @@ def test_definitions_of_tables_stop_at_postgresql_until_they_are_skipped(
         assert ended["skipped"] == 1, "one never comes"
         with psycopg.connect(target_dsn) as session:
             assert session.execute("SELECT * FROM t WHERE id = 3").fetchall() == [(3, "x")]
+
+
+@pytest.mark.parametrize("scheme", ["logical-clock", ALONE])
+def test_of_transactions_that_wait_together_the_one_that_fails_is_named(
+    source: MariaDbServer, altered: str, target_dsn: str, tmp_path: Path, scheme: str
+) -> None:
+    """Others of them build on each other, and would fail alone."""
+    with ReplicaProcess(tmp_path, [altered], target_dsn, scheme) as replica:
+        first = execute(source, "INSERT INTO altered.t VALUES (7)")
+        assert replica.run("--copy", "--until-after-gtids", first) == FINE
+        with psycopg.connect(target_dsn) as session:
+            session.execute("DELETE FROM t WHERE id = 7")
+        for number in range(10, 15):
+            execute(source, f"INSERT INTO altered.t VALUES ({number})")
+            execute(source, f"UPDATE altered.t SET id = {number + 10} WHERE id = {number}")
+        gtid = execute(source, "DELETE FROM altered.t WHERE id = 7")
+        end = execute(source, "DELETE FROM altered.t WHERE id = 20")
+        assert replica.run("--until-after-gtids", end) == FINDING
+        assert f"failed at {gtid}" in replica.last_line()
+        assert replica.run("--until-after-gtids", end, "--skip-gtids", gtid) == FINE
+        with psycopg.connect(target_dsn) as session:
+            found = session.execute("SELECT id FROM t ORDER BY id").fetchall()
+        assert found == [(1,), *((number,) for number in range(21, 25))]
