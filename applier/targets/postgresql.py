@@ -224,7 +224,13 @@ class PostgreSqlServer:
     defers_foreign_keys = False
     copying = ("SET synchronous_commit TO off",)
 
-    def __init__(self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
+    def __init__(
+        self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS, defers_foreign_keys: bool = False
+    ) -> None:
+        """Describes a server. `defers_foreign_keys`: those that a first copy makes, see
+        `table_definitions.foreign_keys`.
+        """
+        self._deferred = defers_foreign_keys
         self._dsn = dsn
         self._lock_timeout_ms = lock_timeout_ms
         given = psycopg.conninfo.conninfo_to_dict(dsn)
@@ -340,7 +346,7 @@ class PostgreSqlServer:
 
     def constrain(self, source: SourceTable, places: Mapping[str, str]) -> Sequence[str]:
         """Returns ALTER TABLE for each foreign key."""
-        return list(foreign_keys(source, places))
+        return list(foreign_keys(source, places, deferred=self._deferred))
 
     def table(self, name: str) -> str:
         """Returns the name of a table in quotes."""

@@ -88,11 +88,11 @@ def create_table(source: SourceTable, table: str) -> str:
     return f"CREATE TABLE {quoted_table(table, QUOTE)} ({', '.join(lines)})"
 
 
-def foreign_keys(source: SourceTable, names: Mapping[str, str]) -> Iterator[str]:
+def foreign_keys(source: SourceTable, names: Mapping[str, str], *, deferred: bool) -> Iterator[str]:
     """Yields the statements that add a table's foreign keys to those of `names`, which says what
-    tables are called at the target. They are checked at the commit: a log that has cascades has
-    children before their parents, and transactions that are executed ahead of their turn are
-    complete by then.
+    tables are called at the target. `deferred`: they are checked at the commit, as a log that has
+    cascades has children before their parents. Else at once: a check at the commit may wait for a
+    younger transaction's lock, and that one for its turn.
     """
     for foreign in source.foreign_keys:
         if parent := names.get(foreign.parent):
@@ -101,7 +101,7 @@ def foreign_keys(source: SourceTable, names: Mapping[str, str]) -> Iterator[str]
                 f" {quoted(foreign.name, QUOTE)} FOREIGN KEY ({_names(foreign.columns)})"
                 f" REFERENCES {quoted_table(parent, QUOTE)} ({_names(foreign.parent_columns)})"
                 f" ON DELETE {foreign.on_delete} ON UPDATE {foreign.on_update}"
-                " DEFERRABLE INITIALLY DEFERRED"
+                f"{' DEFERRABLE INITIALLY DEFERRED' if deferred else ''}"
             )
 
 

@@ -200,7 +200,7 @@ def sql_server(target: str, rows: SourceRows) -> SqlServer:
     if kind in ("postgresql", "postgres"):
         from ...applier.targets.postgresql import PostgreSqlServer
 
-        return PostgreSqlServer(target)
+        return PostgreSqlServer(target, defers_foreign_keys=rows.logs_cascades)
     if kind in ("mysql", "mariadb"):
         from ...applier.targets.mysql import MySqlServer
 
