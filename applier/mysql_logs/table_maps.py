@@ -65,12 +65,8 @@ def keys_from(catalogue: Mapping[str, SourceTable]) -> Mapping[str, TableKeys]:
 
 def _keys_of(table: SourceTable) -> TableKeys:
     numbers = {column.name: f"@{place}" for place, column in enumerate(table.columns, 1)}
-    optional = {column.name for column in table.columns if column.nullable}
-    unique = dict(table.unique_keys)
-    primary = table.primary_key
-    if not primary and PRIMARY not in table.inexact_keys:
-        never_null = [index for index, names in unique.items() if not optional.intersection(names)]
-        primary = unique.pop(never_null[0]) if never_null else ()
+    primary = () if PRIMARY in table.inexact_keys else table.row_key
+    unique = {index: names for index, names in table.unique_keys.items() if names != primary}
     return TableKeys(
         primary=tuple(numbers[name] for name in primary),
         unique={index: tuple(numbers[name] for name in names) for index, names in unique.items()},
