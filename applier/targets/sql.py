@@ -29,6 +29,7 @@ from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
+from .sql_definitions import DefinedOnce
 from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
 from .sql_tables import (
     BoundTables,
@@ -102,6 +103,7 @@ class SqlTarget:
         self._own: Session | None = None
         self._own_lock = threading.RLock()
         self._closed = False
+        self._defined_once = DefinedOnce(server, replica, self._owner)
         self._saved = GtidSet()
         self._deleted = GtidSet()
         try:
@@ -327,14 +329,11 @@ class SqlTarget:
             self._run(worker, server.commit_prepared(branch))
 
     def _define(self, job: Job[SqlExecution], execution: SqlExecution) -> None:
-        """Executes definitions of tables, then notes them. Each commits by itself: after a crash in
-        between they are executed again, and fail by name.
-        """
-        worker = execution.worker
-        for definition in execution.definitions:
-            self._run(worker, *self._server.defined(definition))
+        """Executes definitions of tables, then notes them."""
+        worker, once = execution.worker, self._defined_once
+        once.execute(partial(self._run, worker), str(job.entries[0].gtid), execution.definitions)
         begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
-        self._run(worker, begin, *self._marks(job), *commit)
+        self._run(worker, begin, once.forget(), *self._marks(job), *commit)
         raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
 
     def _finish_again(self, unit: list[Job[SqlExecution]], make_way: Callable[[], None]) -> None:
