@@ -49,8 +49,12 @@ def is_any_time(scheme: str) -> bool:
     """Whether readers are promised states of the source at any time."""
     name, _, setting = scheme.partition(" --")
     kind, _, value = setting.partition(" ")
-    settings = {kind: value} if kind else {}
-    return scheme_of(name, **settings).consistency is Consistency.ANY_TIME
+    found = scheme_of(
+        name,
+        conflicts=value if kind == "conflicts" else None,
+        policy=value if kind == "policy" else None,
+    )
+    return found.consistency is Consistency.ANY_TIME
 
 
 ANY_TIME = [scheme for scheme in SCHEMES if is_any_time(scheme)]
