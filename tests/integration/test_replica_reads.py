@@ -116,7 +116,8 @@ class TestOfAGroup:
             with Client(group.addresses["m1"]) as writer:
                 for number in range(20):
                     value = b"%d" % number
-                    writer.run(lambda transaction, value=value: transaction.put(b"token", value))
+                    with writer.transaction() as transaction:
+                        transaction.put(b"token", value)
                     with Client(replica.address, after=writer.token) as reader:
                         assert reader.run(lambda transaction: transaction.get(b"token")) == value
             assert replica.stop() == 0, replica.last_line()
