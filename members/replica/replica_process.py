@@ -23,7 +23,6 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from ...applier.mysql_logs.statement_payload import payload_of
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.queue.job import CommitGroup
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
@@ -139,7 +138,6 @@ def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
         config.sources,
         config.replica,
         keys=rows.keys,
-        payload_of=payload_of,
         transaction_bytes_max=config.transaction_bytes_max,
         compares_rows=bool(config.workers) and _compares_rows(config),
     )
