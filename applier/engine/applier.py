@@ -361,23 +361,29 @@ class Applier(Generic[Execution]):
         return job.entries[failing - 1].gtid
 
     def _prepare_retry(self, worker: Worker, job: Job[Execution], failures: int) -> None:
-        """Waits for the turn of a job that failed, and retracts the jobs that wait behind it."""
+        """Waits for the turn of a job that failed, and has the jobs behind it give way."""
         worker.state = WorkerState.RETRYING
         if self._options.workers_hold_jobs and not job.at_commit:
             # Whatever holds the lock that it needs is committed by then, or younger: those have
             # been executed, wait for this one's commit, and give way.
             self._wait(lambda: self._coordinator.is_next(job), None)
-            with self._lock:
-                younger = self._coordinator.retract(job)
-                # They start again when this job is visible, see `_release`: earlier, they might
-                # take the lock again.
-                self._giving_way.setdefault(job.entries[0].position, []).extend(younger)
-            for younger_job in younger:
-                self._target.abandon(younger_job)
-                younger_job.execution = None
+            self._make_way(job)
         pause_seconds = self._options.retry_pause_ms / 1000 * 2 ** (failures - 1)
         if failures > 1:
             self._wait(lambda: False, min(pause_seconds, 1.0))
+
+    def _make_way(self, job: Job[Execution]) -> None:
+        """Abandons the jobs that are executed and wait behind `job`: one may hold a lock that it
+        needs, to execute or, for a constraint that is checked then, to commit.
+        """
+        with self._lock:
+            younger = self._coordinator.retract(job)
+            # They start again when this job is visible, see `_release`: earlier, they might take
+            # the lock again.
+            self._giving_way.setdefault(job.entries[0].position, []).extend(younger)
+        for younger_job in younger:
+            self._target.abandon(younger_job)
+            younger_job.execution = None
 
     def _next(self, number: int) -> tuple[CommitGroup[Execution] | None, Job[Execution] | None]:
         """Returns the next task of a worker that holds the lock: a group to commit, else a job,
@@ -530,7 +536,10 @@ class Applier(Generic[Execution]):
         if all(map(self._is_executed, group.jobs)):
             self._progress.advance(group)
         else:
-            heard = group._replace(visible=partial(self._became_visible, group))
+            heard = group._replace(
+                visible=partial(self._became_visible, group),
+                make_way=partial(self._make_way, group.jobs[-1]),
+            )
             self._target.commit(heard, self._progress)
         self._save_if_due()
         checkpoint = self._progress.checkpoint

@@ -6,6 +6,9 @@ Source: MySQL 8.4 source documentation, "Protocol::LengthEncodedInteger" and "My
 Library, Variable-length integers".
 """
 
+from struct import Struct
+from typing import Any
+
 from .events import Event
 
 _LENGTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
@@ -37,6 +40,13 @@ class Cursor:
         self.position = end
         return self._bytes[start:end]
 
+    def unpack(self, layout: Struct) -> tuple[Any, ...]:
+        """Returns the next fields of fixed widths."""
+        if self.remaining < layout.size:
+            self.take(layout.size)
+        self.position += layout.size
+        return layout.unpack_from(self._bytes, self.position - layout.size)
+
     def rest(self) -> bytes:
         """Returns all bytes that are left."""
         return self.take(self.remaining)
@@ -47,7 +57,10 @@ class Cursor:
 
     def length(self) -> int:
         """Returns a length-encoded integer: one byte, or a mark and two, three or eight."""
-        first = self.uint(1)
+        if self.remaining <= 0:
+            self.take(1)
+        first = self._bytes[self.position]
+        self.position += 1
         if first < 0xFB:
             return first
         if first not in _LENGTHS:

@@ -385,20 +385,20 @@ class _Packets:
     def __init__(self, sock: socket.socket, event_bytes_max: int) -> None:
         self._socket = sock
         self._event_bytes_max = event_bytes_max
-        self._held = bytearray()
+        self._held = b""
         self._read = 0
         """Bytes at the beginning of `held` that were returned."""
 
     def next(self) -> bytes:
         """Returns the next packet. Raises OSError, TransactionTooLarge."""
-        parts: list[bytes] = []
-        while True:
-            length = int.from_bytes(self._take(4)[:3], "little")
-            parts.append(self._take(length))
-            if len(parts) == 1 and length == _CHUNK_BYTES_MAX:
-                self._check_size(parts[0])
-            if length < _CHUNK_BYTES_MAX:
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+        packet = self._chunk()
+        if len(packet) < _CHUNK_BYTES_MAX:
+            return packet
+        self._check_size(packet)
+        parts = [packet]
+        while len(parts[-1]) == _CHUNK_BYTES_MAX:
+            parts.append(self._chunk())
+        return b"".join(parts)
 
     def has_more(self) -> bool:
         """Returns whether any bytes have come that were not returned."""
@@ -412,16 +412,27 @@ class _Packets:
         """Sets how long `next` waits for a byte."""
         self._socket.settimeout(seconds)
 
+    def _chunk(self) -> bytes:
+        return self._take(int.from_bytes(self._take(4)[:3], "little"))
+
     def _take(self, count: int) -> bytes:
-        while len(self._held) - self._read < count:
-            del self._held[: self._read]
-            self._read = 0
+        if len(self._held) - self._read < count:
+            self._receive(count)
+        start = self._read
+        self._read = start + count
+        return self._held[start : start + count]
+
+    def _receive(self, count: int) -> None:
+        """Receives until so many bytes are held that were not returned."""
+        blocks = [self._held[self._read :]]
+        missing = count - len(blocks[0])
+        while missing > 0:
             block = self._socket.recv(_BLOCK_BYTES)
             if not block:
                 raise ConnectionError("it hung up")
-            self._held += block
-        start, self._read = self._read, self._read + count
-        return bytes(memoryview(self._held)[start : self._read])
+            blocks.append(block)
+            missing -= len(block)
+        self._held, self._read = b"".join(blocks), 0
 
     def _check_size(self, first: bytes) -> None:
         size_bytes = int.from_bytes(first[10:14], "little")
@@ -433,7 +444,7 @@ class _Packets:
 
 
 def _has_checksum(packet: bytes) -> bool:
-    return checksum_matches(packet[1:_BODY], memoryview(packet)[_BODY:])
+    return checksum_matches(packet[1:_BODY], packet[_BODY:])
 
 
 def _unusual_checksum(packet: bytes, kind: int) -> tuple[int, bool]:

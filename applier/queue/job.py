@@ -47,13 +47,20 @@ def _nobody(count: int) -> None:
     """Ignores that jobs are visible before the rest of their group."""
 
 
+def _no_way() -> None:
+    """Leaves younger jobs where they are."""
+
+
 class CommitGroup(NamedTuple, Generic[Execution]):
     """Jobs that are committed one after the other, as one group; `tick` is the clock then.
 
     If the first ones are visible some time before the last is durable, the target may call
-    `visible(count)`, for `count` more of them, which frees their workers.
+    `visible(count)`, for `count` more of them, which frees their workers. A commit that meets a
+    lock may call `make_way()` before it is tried again: jobs that are executed and wait behind the
+    group are undone, and executed again once it is visible.
     """
 
     tick: int
     jobs: list[Job[Execution]]
     visible: Callable[[int], None] = _nobody
+    make_way: Callable[[], None] = _no_way

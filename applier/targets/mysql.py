@@ -11,7 +11,8 @@ at all is the default: the job is executed again when its turn has come.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -92,6 +93,8 @@ _TAKES = {
     "inet6": (_T.INET,),
 }
 _EXACT = ("_nopad_bin", "_0900_bin")
+_SYSTEM = "('information_schema', 'mysql', 'performance_schema', 'sys')"
+_AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 _QUALIFIED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?<![\w$.`])(?:{0}|`{0}`)\s*\.\s*"""
 """Texts, which stay as they are, and names of a database before one of a table."""
 _quoted = partial(quoted, quote="`")
@@ -112,6 +115,9 @@ _CREATE = (
     f"CREATE TABLE IF NOT EXISTS groupcert_row_versions ({_REPLICA},"
     " row_key VARBINARY(3000) NOT NULL, version BIGINT NOT NULL,"
     " PRIMARY KEY (replica, row_key)) ENGINE=InnoDB",
+    f"CREATE TABLE IF NOT EXISTS groupcert_definitions ({_REPLICA} PRIMARY KEY,"
+    " gtid VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, number INT NOT NULL,"
+    " named CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE=InnoDB",
 )
 _TABLES = """
 SELECT table_type, engine FROM information_schema.tables
@@ -350,6 +356,41 @@ class MySqlServer:
             text = pattern.sub(lambda found: found[1] or f"{own}.", text)
         use = _quoted(database) if database and not followed else own
         return (f"USE {use}", text, f"USE {own}")
+
+    def definition_lock(self, owner: str) -> tuple[str, str]:
+        """Returns GET_LOCK and RELEASE_LOCK of a named lock, which ends with its session."""
+        name = self.literal(f"groupcert/{self._scoped(owner)}/definitions")
+        return f"SELECT GET_LOCK({name}, {IDLE_SECONDS_MAX})", f"DO RELEASE_LOCK({name})"
+
+    def named_tables(
+        self, run: Callable[..., Sequence[tuple[Any, ...]]], definition: Definition
+    ) -> str:
+        """Returns a digest of SHOW CREATE TABLE and, where the user has the privilege PROCESS,
+        InnoDB's numbers: they tell of an exchange and of a truncation, too.
+        """
+        text, own = definition.text.casefold(), self.literal(self._database)
+        listed = run(
+            "SELECT table_schema, table_name FROM information_schema.tables"
+            " WHERE table_type = 'BASE TABLE' AND table_schema"
+            + (f" = {own}" if definition.followed else f" NOT IN {_SYSTEM}")
+        )
+        found = [
+            run(f"SHOW CREATE TABLE {_quoted(database)}.{_quoted(name)}")
+            for database, name in sorted(listed)
+            if name.casefold() in text
+        ]
+        numbers: list[tuple[Any, ...]] = []
+        for view in ("innodb_sys_tables", "innodb_tables"):
+            # The one is MariaDB's, the other MySQL's.
+            with suppress(pymysql.err.OperationalError, pymysql.err.ProgrammingError):
+                numbers += run(f"SELECT name, table_id FROM information_schema.{view}")
+        numbers = [
+            (name, number)
+            for name, number in numbers
+            if name.rpartition("/")[2].partition("#")[0].casefold() in text
+        ]
+        shown = _AUTO_INCREMENT.sub("", repr((found, sorted(numbers))))
+        return sha256(shown.encode()).hexdigest()
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal that every SQL mode reads alike."""

@@ -336,6 +336,16 @@ class PostgreSqlServer:
         """Returns the name of a table in quotes."""
         return _table(name)
 
+    def definition_lock(self, owner: str) -> tuple[str, str]:
+        """Raises AssertionError; see `defined`."""
+        raise AssertionError("sources of the other kind alone define tables")
+
+    def named_tables(
+        self, run: Callable[..., Sequence[tuple[Any, ...]]], definition: Definition
+    ) -> str:
+        """Raises AssertionError; see `defined`."""
+        raise AssertionError("sources of the other kind alone define tables")
+
     def defined(self, definition: Definition) -> Sequence[str]:
         """Raises AssertionError: sources of the other kind alone define tables."""
         raise AssertionError(definition)

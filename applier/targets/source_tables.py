@@ -15,6 +15,7 @@ Source: MySQL Reference Manual, 19.5.1 "Replication Features and Issues", 7.1.6.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget, note_statement
@@ -265,6 +266,33 @@ class BoundServerTables:
         return self._tables[str(table)].converted(rows)
 
 
+_Pick = Callable[[Row], Row]
+
+
+class _Images(NamedTuple):
+    """Where the values of a row's images, before and then after, have what its change needs.
+
+    `key`, `moved`: of the row before and after. `row`: whole, None if some of it is not there.
+    `unique`: the values of further unique keys before and after, None if they are not there.
+    `after`: by column, where its new value is. `defaults`: values of a new row that its image
+    lacks, which come behind the others.
+    """
+
+    key: _Pick
+    moved: _Pick
+    row: _Pick | None
+    unique: tuple[_Pick, _Pick] | None
+    after: Mapping[int, int]
+    defaults: Row
+
+
+def _picker(indexes: Sequence[int]) -> _Pick:
+    """Returns a function that picks values into a row."""
+    if len(indexes) > 1:
+        return itemgetter(*indexes)
+    return lambda values: tuple([values[index] for index in indexes])
+
+
 class _BoundTable:
     """One table, with what each kind of row image needs."""
 
@@ -294,70 +322,97 @@ class _BoundTable:
         # One statement that writes rows whole tells nothing of a second unique key: MariaDB would
         # update the row that has it.
         self._puts = not source.unique_keys and not source.inexact_keys
+        self._insert = ChangeKind.PUT if self._puts else ChangeKind.INSERT
         # None: of a key over an expression nobody can say.
         keys = () if source.inexact_keys else source.unique_keys.values()
-        self._unique = {places[name] for key in keys for name in key}
+        self._unique = sorted({places[name] for key in keys for name in key})
         self._readers = {
             places[name]: read
             for name, column in found.columns.items()
             if name in places and (read := _reader(source.columns[places[name]], column))
         }
+        self._images: dict[tuple[Sequence[int] | None, Sequence[int] | None], _Images] = {}
 
     def changes(self, rows: TableRows, version: int) -> Iterator[RowChange]:
         """Yields the changes of the rows of one event."""
-        if rows.kind is RowKind.DELETE:
-            for before, _ in rows.rows:
-                key = self._picked(rows.before, before, self._key)
+        images = self._images.get((rows.before, rows.after))
+        if images is None:
+            images = self._images[rows.before, rows.after] = self._found(rows.before, rows.after)
+        for before, after in rows.rows:
+            values = self._converted(rows.before, before) + self._converted(rows.after, after)
+            if rows.kind is RowKind.DELETE:
+                key = images.key(values)
                 yield self._change(self._delete, (), key, key, version)
-        elif rows.kind is RowKind.INSERT:
-            kind = ChangeKind.PUT if self._puts else ChangeKind.INSERT
-            for _, after in rows.rows:
-                row = self._whole(rows.after, after)
-                yield self._change(kind, self.mapping.columns, row, row, version)
-        else:
-            for before, after in rows.rows:
-                yield from self._update(rows, before, after, version)
+            elif rows.kind is RowKind.INSERT:
+                assert images.row is not None, "defaults stand for what is not there"
+                row = images.row(values + images.defaults)
+                yield self._change(self._insert, self.mapping.columns, row, row, version)
+            else:
+                yield from self._update(images, values, version)
 
     def converted(self, rows: Iterable[Row]) -> list[Row]:
         """Returns whole rows; see `BoundServerTables`."""
-        if not self._readers:
-            return list(rows)
-        return [tuple(map(self._read, self._all, row)) for row in rows]
+        return [self._converted(self._all, row) for row in rows]
 
-    def _update(
-        self, rows: TableRows, before: Row | None, after: Row | None, version: int
-    ) -> Iterator[RowChange]:
-        assert before is not None and after is not None and rows.after is not None
-        values = dict(zip(rows.after, map(self._read, rows.after, after), strict=True))
-        key = self._picked(rows.before, before, self._key)
-        moved = tuple(values.get(place, old) for place, old in zip(self._key, key, strict=True))
-        is_whole = all(place in values for place in self._all)
-        stays = moved == key and self._keeps_unique(rows, before, after)
-        if is_whole and (self._newest_wins or stays):
+    def _converted(self, present: Sequence[int] | None, row: Row | None) -> Row:
+        if row is None or present is None:
+            return ()
+        return tuple(map(self._read, present, row)) if self._readers else row
+
+    def _update(self, images: _Images, values: Row, version: int) -> Iterator[RowChange]:
+        key, moved = images.key(values), images.moved(values)
+        keeps_unique = self._puts or (
+            images.unique is not None and images.unique[0](values) == images.unique[1](values)
+        )
+        if images.row is not None and (self._newest_wins or (moved == key and keeps_unique)):
             if moved != key:
                 yield self._change(ChangeKind.DELETE_ANY, (), key, key, version)
-            row = tuple(values[place] for place in self._all)
+            row = images.row(values)
             yield self._change(ChangeKind.PUT, self.mapping.columns, row, row, version)
             return
         if self._newest_wins:
             raise self._refused(
                 "a change has not all columns of its row", "binlog_row_image=FULL at the source"
             )
-        keys = self._key if moved != key else ()
-        sets = [place for place in self._all if place in values]
-        sets = [place for place in sets if place in keys or place not in self._key]
+        kept = self._key if moved == key else ()
+        sets = [place for place in self._all if place in images.after and place not in kept]
         if sets:
             columns = tuple(self._columns[place] for place in sets)
-            row = tuple(values[place] for place in sets) + key
+            row = tuple(values[images.after[place]] for place in sets) + key
             yield self._change(self._set, columns, row, key, version)
 
-    def _keeps_unique(self, rows: TableRows, before: Row, after: Row) -> bool:
-        """Returns whether an update leaves all values of further unique keys as they were."""
-        if self._puts or not self._unique:
-            return self._puts
-        old = dict(zip(rows.before or (), before, strict=True))
-        new = dict(zip(rows.after or (), after, strict=True))
-        return all(place in old and old[place] == new[place] for place in self._unique)
+    def _found(self, before: Sequence[int] | None, after: Sequence[int] | None) -> _Images:
+        """Returns where a pair of images has what a change needs."""
+        old = {place: index for index, place in enumerate(before or ())}
+        new = {place: index for index, place in enumerate(after or (), len(old))}
+        defaults: list[SqlValue] = []
+        if before is None:
+            for place in self._all:
+                if place not in new:
+                    new[place] = len(new) + len(defaults)
+                    defaults.append(self._default(self.source.columns[place]))
+            old = new
+        if any(place not in old for place in self._key):
+            raise self._refused(
+                "a row image lacks a column of the key", "binlog_row_image=FULL at the source"
+            )
+        is_whole = all(place in new for place in self._all)
+        knows_unique = self._unique and all(each in old and each in new for each in self._unique)
+        return _Images(
+            key=_picker([old[place] for place in self._key]),
+            moved=_picker([new.get(place, old[place]) for place in self._key]),
+            row=_picker([new[place] for place in self._all]) if is_whole else None,
+            unique=(
+                (
+                    _picker([old[place] for place in self._unique]),
+                    _picker([new[place] for place in self._unique]),
+                )
+                if knows_unique
+                else None
+            ),
+            after=new,
+            defaults=tuple(defaults),
+        )
 
     def _change(
         self, kind: ChangeKind, columns: tuple[Column, ...], row: Row, key: Row, version: int
@@ -376,27 +431,6 @@ class _BoundTable:
             raise self._refused(
                 f"{str(value)[:80]!r} of column {name}: {error}", "a value that it takes"
             ) from None
-
-    def _picked(self, present: Sequence[int] | None, row: Row | None, places: Sequence[int]) -> Row:
-        assert present is not None and row is not None
-        if len(present) == len(self.source.columns):
-            return tuple([self._read(place, row[place]) for place in places])
-        values = dict(zip(present, row, strict=True))
-        try:
-            return tuple([self._read(place, values[place]) for place in places])
-        except KeyError:
-            raise self._refused(
-                "a row image lacks a column of the key", "binlog_row_image=FULL at the source"
-            ) from None
-
-    def _whole(self, present: Sequence[int] | None, row: Row | None) -> Row:
-        """Returns all values of a new row; those that its image lacks are the columns' defaults."""
-        assert present is not None and row is not None
-        values = dict(zip(present, row, strict=True))
-        for place in self._all:
-            if place not in values:
-                values[place] = self._default(self.source.columns[place])
-        return tuple([self._read(place, values[place]) for place in self._all])
 
     def _default(self, column: SourceColumn) -> SqlValue:
         default = column.default

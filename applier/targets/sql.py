@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple, TypeVar
 
 from ...certifier.errors import InvalidSetting
@@ -29,6 +29,7 @@ from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
+from .sql_definitions import DefinedOnce
 from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
 from .sql_tables import (
     BoundTables,
@@ -102,6 +103,7 @@ class SqlTarget:
         self._own: Session | None = None
         self._own_lock = threading.RLock()
         self._closed = False
+        self._defined_once = DefinedOnce(server, replica, self._owner)
         self._saved = GtidSet()
         self._deleted = GtidSet()
         try:
@@ -169,8 +171,12 @@ class SqlTarget:
             is_lost = finished and failure.kind == "connection_lost"
             if is_lost or failure.kind == TABLE_CHANGED:
                 raise
+            # One behind it may hold the lock that the failed one waits for, in this group, too.
+            for job in chain.from_iterable(units[finished + 1 :]):
+                if job.execution is not None:
+                    self._undo(job.execution.worker, job.execution.branch)
             for unit in units[finished:]:
-                self._retrying(partial(self._finish_again, unit))
+                self._retrying(partial(self._finish_again, unit, group.make_way))
         progress.advance(group)
 
     def abandon(self, job: Job[SqlExecution]) -> None:
@@ -323,17 +329,14 @@ class SqlTarget:
             self._run(worker, server.commit_prepared(branch))
 
     def _define(self, job: Job[SqlExecution], execution: SqlExecution) -> None:
-        """Executes definitions of tables, then notes them. Each commits by itself: after a crash in
-        between they are executed again, and fail by name.
-        """
-        worker = execution.worker
-        for definition in execution.definitions:
-            self._run(worker, *self._server.defined(definition))
+        """Executes definitions of tables, then notes them."""
+        worker, once = execution.worker, self._defined_once
+        once.execute(partial(self._run, worker), str(job.entries[0].gtid), execution.definitions)
         begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
-        self._run(worker, begin, *self._marks(job), *commit)
+        self._run(worker, begin, once.forget(), *self._marks(job), *commit)
         raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
 
-    def _finish_again(self, unit: list[Job[SqlExecution]]) -> None:
+    def _finish_again(self, unit: list[Job[SqlExecution]], make_way: Callable[[], None]) -> None:
         """Checks whether a unit was committed, and executes and commits it if not."""
         for job in unit:
             assert job.execution is not None, "committed before it was executed"
@@ -346,6 +349,9 @@ class SqlTarget:
                 self._settle(gtid)
             if gtid is None or self._is_executed(unit[0], gtid, is_whole=len(unit) > 1):
                 return
+            # A deferred foreign key takes its lock at the commit, and a younger job may hold it
+            # that waits for this one to be visible.
+            make_way()
             for job in unit:
                 job.execution = self.execute(job)
             self._finish(unit, is_durable=True)

@@ -224,6 +224,20 @@ class SqlServer(Protocol):
         """Returns statements that execute a source's definition of tables."""
         ...
 
+    def definition_lock(self, owner: str) -> tuple[str, str]:
+        """Returns the statements that take the lock under which definitions are executed, however
+        long that takes, and give it back.
+        """
+        ...
+
+    def named_tables(
+        self, run: Callable[..., Sequence[tuple[Any, ...]]], definition: Definition
+    ) -> str:
+        """Returns a digest of the tables that a definition names, as they are now; it differs once
+        the definition has changed one of them, or its rows.
+        """
+        ...
+
     def literal(self, value: SqlValue) -> str:
         """Returns a value as a literal of a statement."""
         ...

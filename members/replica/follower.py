@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from queue import Queue
+from typing import Any, Self
 
 import structlog
 
@@ -75,6 +76,7 @@ class Replica:
         self.applier: Applier[Any] | None = None
         self.scheme = make_scheme()
         self._sources = sources
+        self._appending: _Appending
         self._open_target = open_target
         self._make_scheme = make_scheme
         self._workers = workers
@@ -213,7 +215,7 @@ class Replica:
                 if self._left:
                     applier.note(self._left)
                     self._left = None
-                with self._noting(Stage.READING):
+                with self._noting(Stage.READING), _Appending(applier) as self._appending:
                     self._feed(applier)
                 return self._end(applier)
             finally:
@@ -329,7 +331,7 @@ class Replica:
             if entry.gtid:
                 self._received.add(entry.gtid)
         self._position = chunk[-1].position
-        applier.append(chunk)
+        self._appending.append(chunk)
 
     def _is_over(self) -> bool:
         is_met = self._until is not None and self._until.is_met
@@ -377,6 +379,34 @@ class Replica:
         """Notes an error, on the thread that failed."""
         self._error = error
         self._failed.set()
+
+
+class _Appending:
+    """Appends chunks to an applier on a thread of its own: one without workers executes them there,
+    and while its target does, the next ones are read. A block; its end waits for what it was given.
+    """
+
+    def __init__(self, applier: Applier[Any]) -> None:
+        self._append = applier.append
+        # One chunk is executed, one waits, one is read: more would only be more to hold.
+        self._chunks: Queue[Sequence[RelayEntry] | None] = Queue(maxsize=1)
+        self._thread = threading.Thread(target=self._run, name="appending", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._chunks.put(None)
+        self._thread.join()
+
+    def append(self, chunk: Sequence[RelayEntry]) -> None:
+        """Takes the next chunk once the one before the last is appended."""
+        self._chunks.put(chunk)
+
+    def _run(self) -> None:
+        while chunk := self._chunks.get():
+            self._append(chunk)
 
 
 def _check_scheme(checkpoint: Checkpoint, scheme: str) -> None:

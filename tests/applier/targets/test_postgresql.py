@@ -1,22 +1,25 @@
 """What PostgreSQL alone is asked for; what all SQL targets promise is in `test_sql.py`."""
 
+import threading
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from groupcert.applier.engine.applier import Applier
+from groupcert.applier.engine.applier import Applier, ApplierOptions
+from groupcert.applier.engine.coordinator import CoordinatorOptions
 from groupcert.applier.errors import TransientFailure, UnsuitableTarget
 from groupcert.applier.queue.job import CommitGroup
 from groupcert.applier.queue.target_progress import Checkpoint, Stage, TargetProgress
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.targets import postgresql
-from groupcert.applier.targets.sql import SqlTarget
+from groupcert.applier.targets.sql import SqlExecution, SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema
 from tests.applier.sql_databases import (
     SCHEMA,
     SOURCE,
     Database,
+    SqlJob,
     apply,
     commit,
     decode,
@@ -126,6 +129,62 @@ def test_who_could_not_commit_is_named(target_dsn: str) -> None:
     assert failure.stage is Stage.COMMITTING
     assert f"in worker {failure.worker}" in errors[0].__notes__
     assert set(database.orders()) == {1, 2}
+
+
+@pytest.mark.parametrize("group_max", [1, 2])
+def test_who_holds_what_an_older_commit_waits_for_gives_way(
+    target_dsn: str, group_max: int
+) -> None:
+    """A deferred foreign key locks its parent at the commit; the younger one has its unique key."""
+    database = Database("postgresql", target_dsn)
+    database.query("CREATE TABLE parent (id bigint PRIMARY KEY, code bytea UNIQUE)")
+    database.query(
+        "CREATE TABLE child (id bigint PRIMARY KEY,"
+        " parent bigint REFERENCES parent DEFERRABLE INITIALLY DEFERRED)"
+    )
+    database.query("INSERT INTO parent VALUES (1, 'a')")
+    schema = """
+    [tables.parent]
+    key = { id = "integer" }
+    value = { code = "bytes" }
+    [tables.child]
+    key = { id = "integer" }
+    columns = { parent = "integer" }
+    """
+    target = database.open(schema=schema, workers=2)
+    both_executed = threading.Barrier(2)
+    seen: list[int] = []
+    at_once = target.execute
+
+    def execute(job: SqlJob) -> SqlExecution:
+        execution = at_once(job)
+        if len(seen) < 2:
+            seen.append(job.entries[0].position)
+            both_executed.wait(60)
+        return execution
+
+    target.execute = execute  # type: ignore[method-assign]
+    errors: list[Exception] = []
+    applier = Applier(
+        target,
+        scheme("logical-clock"),
+        2,
+        on_committed=lambda version, position: None,
+        on_error=errors.append,
+        options=ApplierOptions(coordinator=CoordinatorOptions(group_transactions_max=group_max)),
+    )
+    changes = [{"child/1": '{"parent": 1}'}, {"parent/1": "b"}]
+    applier.append(
+        [
+            entry(n, put)._replace(last_committed=0, sequence_number=n)
+            for n, put in enumerate(changes, 1)
+        ]
+    )
+    assert applier.drain(60), errors
+    assert applier.stop(60)
+    target.close()
+    assert sorted(seen) == [1, 2]
+    assert database.query("SELECT * FROM child, parent") == [(1, 1, 1, b"b")]
 
 
 def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
