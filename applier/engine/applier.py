@@ -17,7 +17,7 @@ from time import monotonic, time_ns
 from typing import Any, Generic
 
 from ...certifier.gtid import Gtid
-from ..errors import OF_ROWS, TransientFailure
+from ..errors import OF_ROWS, TABLE_CHANGED, TransientFailure
 from ..queue.job import CommitGroup, Execution, Job
 from ..queue.relay_group import RelayEntry, first_gtid, first_position
 from ..queue.target_progress import Checkpoint, LastError, Stage, TargetProgress
@@ -325,7 +325,10 @@ class Applier(Generic[Execution]):
                 execution = self._target.execute(job)
             except TransientFailure as failure:
                 failures += 1
-                if failures > self._options.transaction_retries:
+                retries_max = self._options.transaction_retries
+                if failure.kind == TABLE_CHANGED:
+                    retries_max = 1  # After what is before it, only a target that is opened again.
+                if failures > retries_max:
                     if failure.kind in OF_ROWS:
                         worker.gtid = self._culprit(job)
                     raise

@@ -26,7 +26,6 @@ from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid, parse_uuid
 from ..errors import TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.source_catalogue import SourceTable, read_catalogue
-from .sql import SqlTarget
 from .sql_server import (
     ACCESS,
     REQUEST_CHARACTERS_MAX,
@@ -47,7 +46,6 @@ from .sql_tables import (
     FoundColumn,
     FoundTable,
     Row,
-    SourceTables,
     SqlValue,
     TableChanges,
     TableMapping,
@@ -141,26 +139,6 @@ SELECT index_name, column_name, sub_part FROM information_schema.statistics
 WHERE table_schema = {schema} AND table_name = {table} AND non_unique = 0"""
 
 
-def open_target(
-    url: str,
-    tables: SourceTables,
-    *,
-    replica: str,
-    workers: int,
-    two_phase: bool = False,
-    lock_timeout_seconds: int = 0,
-) -> SqlTarget:
-    """Returns a target in a database; see `SqlTarget`.
-
-    Args:
-        url: `mysql://user:password@host:port/database`, percent-encoded.
-        lock_timeout_seconds: longest wait for a row's lock, as a job that waits for its own
-            turn may hold it. MySQL takes 0 for 1.
-    """
-    server = MySqlServer(url, lock_timeout_seconds=lock_timeout_seconds)
-    return SqlTarget(server, tables, replica=replica, workers=workers, two_phase=two_phase)
-
-
 class MySqlSession:
     """A connection; each statement commits, except those between BEGIN and COMMIT."""
 
@@ -214,8 +192,14 @@ class MySqlServer:
     def __init__(
         self, url: str, *, lock_timeout_seconds: int = 0, checks_foreign_keys: bool = True
     ) -> None:
-        """Describes a server. `checks_foreign_keys`: no, where the source's log has all that its
-        foreign keys do: it has children before their parents.
+        """Describes a server.
+
+        Args:
+            url: `mysql://user:password@host:port/database`, percent-encoded.
+            lock_timeout_seconds: longest wait for a row's lock, as a job that waits for its own
+                turn may hold it. MySQL takes 0 for 1.
+            checks_foreign_keys: no, where the source's log has all that its foreign keys do: it
+                has children before their parents.
         """
         self._checks_foreign_keys = checks_foreign_keys
         parts = urlsplit(url)

@@ -21,7 +21,6 @@ from psycopg import pq
 from ...certifier.gtid import Gtid
 from ..errors import TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.source_catalogue import SourceTable
-from .sql import SqlTarget
 from .sql_server import (
     ACCESS,
     Branch,
@@ -42,7 +41,6 @@ from .sql_tables import (
     FoundColumn,
     FoundTable,
     Row,
-    SourceTables,
     SqlValue,
     TableChanges,
     TableMapping,
@@ -114,26 +112,6 @@ _UNIQUE_KEYS = """
 SELECT indexrelid, indpred IS NULL AND indexprs IS NULL AND indimmediate AND indisvalid, attname
 FROM pg_index JOIN pg_attribute ON attrelid = indexrelid AND attnum <= indnkeyatts
 WHERE indrelid = to_regclass({table}) AND indisunique"""
-
-
-def open_target(
-    dsn: str,
-    tables: SourceTables,
-    *,
-    replica: str,
-    workers: int,
-    two_phase: bool = False,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
-) -> SqlTarget:
-    """Returns a target in a database; see `SqlTarget`.
-
-    Args:
-        dsn: as libpq takes it: a URI, or `host=... dbname=...`.
-        lock_timeout_ms: longest wait for a row's lock; the job is then executed again when
-            its turn has come, as a job that waits for its own turn may hold the lock.
-    """
-    server = PostgreSqlServer(dsn, lock_timeout_ms=lock_timeout_ms)
-    return SqlTarget(server, tables, replica=replica, workers=workers, two_phase=two_phase)
 
 
 class PostgreSqlSession:
@@ -227,8 +205,14 @@ class PostgreSqlServer:
     def __init__(
         self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS, defers_foreign_keys: bool = False
     ) -> None:
-        """Describes a server. `defers_foreign_keys`: those that a first copy makes, see
-        `table_definitions.foreign_keys`.
+        """Describes a server.
+
+        Args:
+            dsn: as libpq takes it: a URI, or `host=... dbname=...`.
+            lock_timeout_ms: longest wait for a row's lock; the job is then executed again when
+                its turn has come, as a job that waits for its own turn may hold the lock.
+            defers_foreign_keys: those that a first copy makes, see
+                `table_definitions.foreign_keys`.
         """
         self._deferred = defers_foreign_keys
         self._dsn = dsn

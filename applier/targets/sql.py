@@ -73,7 +73,7 @@ class SqlExecution(NamedTuple):
 
 
 class SqlTarget:
-    """A `Target` over a server; `postgresql.open_target` and `mysql.open_target` create it."""
+    """A `Target` over a server."""
 
     def __init__(
         self,

@@ -171,7 +171,7 @@ def replica(
         bool | None, typer.Option("--until-after-gaps", help="Stop when gaps are filled.")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Where it answers to status --applier, host:port.")
+        str | None, typer.Option(help="Where it answers to status and readers, host:port.")
     ] = None,
     metrics_address: Annotated[str | None, typer.Option(help="For metrics, host:port.")] = None,
     verbose: Annotated[bool, typer.Option(help="Log more.")] = False,

@@ -1,7 +1,8 @@
-"""What the door of a member refuses, whoever calls, in the tree of `certifier/errors.py`.
+"""What a member or a replica refuses, whoever calls, in the tree of `certifier/errors.py`.
 
     InvalidRequest
-    └── InvalidMessage            INVALID_MESSAGE
+    ├── InvalidMessage            INVALID_MESSAGE
+    └── ReadOnlyReplica           READ_ONLY_REPLICA
     Unavailable
     ├── AnswerNotTaken            ANSWER_NOT_TAKEN
     ├── RequestIncomplete         REQUEST_INCOMPLETE
@@ -41,6 +42,17 @@ class InvalidMessage(InvalidRequest):
     call: str
     bytes: int
     expected: str
+
+
+class ReadOnlyReplica(InvalidRequest):
+    """A replica was asked for what only its source can do; nothing was done."""
+
+    message = (
+        "replica {replica} serves reads only: send what writes or certifies, and reads with "
+        "consistency BEFORE, to its source, {source}"
+    )
+    replica: str
+    source: str
 
 
 class RequestIncomplete(Unavailable):

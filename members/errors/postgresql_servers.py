@@ -83,7 +83,6 @@ class RowsAtServer(InvalidRequest):
     """A client asks a member for rows that a PostgreSQL server keeps."""
 
     message = (
-        "the rows are at {server}: read and write them there, by SQL; "
-        "`groupcert verify` compares them"
+        "the rows are at {server}: use SQL there; `groupcert verify` compares those of members"
     )
     server: str

@@ -40,21 +40,23 @@ from ..console.console import Console
 from ..core.publisher import WINDOW
 from ..core.views import MemberState
 from ..door.answer_budget import AnswerBudget
-from ..door.call_limit import UNCHECKED_CALLS_MAX, Rooms
+from ..door.call_limit import Rooms
 from ..door.call_times import CallTimes
 from ..door.callers import Callers
 from ..door.door import Door
+from ..door.door_server import door_server
 from ..host.private_files import keep_private
 from ..recovery.copies import Copies
 from ..runtime.observation import Observation
 from ..runtime.runtime import MemberRuntime
 from ..services.admin import AdminService
+from ..services.applier_service import ApplierService
 from ..services.binary_log import BinaryLogService
 from ..services.certification import CertificationService
 from ..services.current_runtime import CurrentRuntime
 from ..services.detail_metrics import PROCESS_COLLECTORS, DetailCollector, details
 from ..services.donor_service import RecoveryService
-from ..services.group import GroupService, MemberApplierService
+from ..services.group import GroupService
 from ..services.group_status import group_applier_status, group_status
 from ..services.health import HealthChecks
 from ..services.metrics import StatusCollector, metrics_application
@@ -71,19 +73,6 @@ from .log_trimmer import keep_log
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Seconds until a thread that waits for the interpreter lock gets it; 5 ms, Python's default, would
 be the latency of every hand-over between event loop and workers."""
-MESSAGE_BYTES_MAX = (1 << 20) + (64 << 10)
-"""Bytes of a request; larger commits come in parts. Responses may be larger: a page of rows."""
-UNREAD_BYTES_MAX = 16 << 10
-"""Bytes of one call that its sender may send before the member reads. gRPC would let it grow to
-MiBs, as its measures of the bandwidth suggest, even if the member does not read; a message that is
-being read gets room for all of it anyway."""
-CONNECTION_CALLS_MAX = 2_048
-"""Calls at a time of one connection; its client lets more of them wait."""
-ANSWER_BYTES_MAX = 64 << 20
-KEEPALIVE_MS = 30_000
-KEEPALIVE_TIMEOUT_MS = 10_000
-"""After so long without a message the server pings a client; without an answer its calls end, and
-what they held is free."""
 GRACE_SECONDS = 2.0
 SCRAPE_SECONDS_MAX = 5.0
 _SERVICES = tuple(
@@ -200,22 +189,7 @@ async def _start_server(
 ) -> grpc.aio.Server:
     callers = Callers(config.access, has_tls=config.tls is not None)
     door = Door(callers, Rooms(), calls, answers)
-    server = grpc.aio.server(
-        interceptors=(door,),
-        maximum_concurrent_rpcs=UNCHECKED_CALLS_MAX,
-        options=(
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.http2.bdp_probe", 0),
-            ("grpc.http2.lookahead_bytes", UNREAD_BYTES_MAX),
-            ("grpc.max_concurrent_streams", CONNECTION_CALLS_MAX),
-            ("grpc.max_send_message_length", ANSWER_BYTES_MAX),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.max_ping_strikes", 0),  # Clients may ask as well, as often as they like.
-        ),
-    )
+    server = door_server(door)
     certification, store = CertificationService(current), StoreService(current)
     certification_pb2_grpc.add_CertificationServiceServicer_to_server(certification, server)
     store_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
@@ -224,7 +198,9 @@ async def _start_server(
     )
     group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current, callers), server)
-    applier_pb2_grpc.add_ApplierServiceServicer_to_server(MemberApplierService(current), server)
+    applier_pb2_grpc.add_ApplierServiceServicer_to_server(
+        ApplierService(lambda: group_applier_status(current.observed())), server
+    )
     binary_log_pb2_grpc.add_BinaryLogServiceServicer_to_server(BinaryLogService(current), server)
     recovery_pb2_grpc.add_RecoveryServiceServicer_to_server(
         RecoveryService(current, copies, config), server

@@ -127,19 +127,21 @@ class Replica:
 
     def _run(self) -> ReplicaEnd:
         """Runs the applier until it cannot go on, and again where a server was away."""
-        retries = 0
+        retries, executed = 0, -1
         while True:
-            before = self._committed_total()
             try:
                 return self._live()
             except TransientFailure as error:
                 if self._stopping.is_set():
                     return ReplicaEnd.STOPPED
                 # Failures with progress between them are not one after the other.
-                retries = 1 if self._committed_total() != before else retries + 1
+                before, executed = executed, self._executed_total()
+                retries = 1 if executed > before else retries + 1
                 retries_max = self._options.transaction_retries
                 if error.kind in OF_ROWS:
                     retries_max = min(retries_max, 1)
+                elif error.kind == TABLE_CHANGED:
+                    retries_max = max(retries_max, 1)  # The first time nothing has failed.
                 if retries > retries_max:
                     if self.applier is None:
                         raise
@@ -181,8 +183,8 @@ class Replica:
             return 0.0, behind
         return max(0.0, (now_us - committed_us) / 1e6), behind
 
-    def _committed_total(self) -> int:
-        return self.applier.status().committed_total if self.applier else 0
+    def _executed_total(self) -> int:
+        return self.applier.status().checkpoint.gtid_executed.count() if self.applier else -1
 
     def _live(self) -> ReplicaEnd:
         """Runs the applier once."""

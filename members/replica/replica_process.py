@@ -23,7 +23,7 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
-from ...applier.mysql_logs.statement_payload import payload_of
+from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.queue.job import CommitGroup
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
@@ -39,13 +39,17 @@ from ...certifier.errors import InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Store, StoreIdentity
 from ..console.paths import serve_metrics
+from ..errors.postgresql_servers import RowsAtServer
+from ..host.loop_thread import LoopThread
 from ..host.private_files import keep_private
-from ..services.applier_service import ApplierMessage, serving_status
+from ..services.applier_service import ApplierMessage
 from ..services.metrics import StatusCollector
 from ..settings.replica import EMBEDDED, ReplicaConfig
 from ..wire.applier_status import applier_status
 from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
+from .replica_reads import ReplicaReads
+from .replica_server import serving_replica
 from .server_sources import ServerSources
 from .source_rows import GroupRows, ServerRows, SourceRows
 from .sources import ReplicaSources, Sources
@@ -77,6 +81,13 @@ def run_replica(config: ReplicaConfig) -> int:
     if isinstance(rows, ServerRows):
         copy_first(config, rows)
     with ExitStack() as stack:
+        loop = stack.enter_context(LoopThread())
+        reads = ReplicaReads(
+            config.replica,
+            loop,
+            lambda: sources.connected or _first_source(config),
+            None if _is_embedded(config) else RowsAtServer(server=_without_user(config.target)),
+        )
         replica = Replica(
             config.replica,
             sources,
@@ -86,6 +97,7 @@ def run_replica(config: ReplicaConfig) -> int:
                 replica=config.replica,
                 workers=config.workers,
                 two_phase=config.scheme == "rows",
+                reads=reads,
             ),
             lambda: replica_scheme(config),
             config.workers,
@@ -104,7 +116,9 @@ def run_replica(config: ReplicaConfig) -> int:
             # In a thread: the interrupted code may hold a lock that `stop` takes.
             signal.signal(number, lambda *_: Thread(target=replica.stop).start())
         if config.address:
-            stack.enter_context(serving_status(config.address, observe, config.tls, config.access))
+            stack.enter_context(
+                serving_replica(loop, config.address, observe, reads, config.tls, config.access)
+            )
         if config.metrics_address:
             collector = StatusCollector(observe)
             stack.callback(serve_metrics(config.metrics_address, collector))
@@ -124,7 +138,6 @@ def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
         config.sources,
         config.replica,
         keys=rows.keys,
-        payload_of=payload_of,
         transaction_bytes_max=config.transaction_bytes_max,
         compares_rows=bool(config.workers) and _compares_rows(config),
     )
@@ -174,9 +187,16 @@ class _CopyReport:
 
 
 def opens_target(
-    target: str, rows: SourceRows, *, replica: str, workers: int, two_phase: bool
+    target: str,
+    rows: SourceRows,
+    *,
+    replica: str,
+    workers: int,
+    two_phase: bool,
+    reads: ReplicaReads | None = None,
 ) -> Callable[[], Target[Any]]:
-    """Returns a function that opens the target; called again after a lost connection.
+    """Returns a function that opens the target, called again after a lost connection; `reads`
+    serves the rows of an embedded one.
 
     Raises:
         InvalidSetting: there is no such kind of target.
@@ -185,7 +205,7 @@ def opens_target(
     """
     kind, _, rest = target.partition(":")
     if kind == "rocksdb" and rest:
-        return lambda: EmbeddedTarget(Path(rest), replica, rows.decode())
+        return lambda: EmbeddedTarget(Path(rest), replica, rows.decode(), reads)
     server = sql_server(target, rows)
     return lambda: SqlTarget(
         server, rows.tables(target), replica=replica, workers=workers, two_phase=two_phase
@@ -220,11 +240,21 @@ def open_store(folder: Path, replica: str) -> Store:
 class EmbeddedTarget(RocksDbTarget):
     """A store of the replica's own, flushed in the background."""
 
-    def __init__(self, folder: Path, replica: str, decode: Decode = decode_changes) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        replica: str,
+        decode: Decode = decode_changes,
+        reads: ReplicaReads | None = None,
+    ) -> None:
+        """Opens the store, and serves it by `reads`."""
         self.store = open_store(folder, replica)
         super().__init__(self.store, decode)
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
+        self._reads = reads
+        if reads:
+            reads.open(self.open_snapshot, self.checkpoint())
 
     def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and asks for a flush.
@@ -235,9 +265,13 @@ class EmbeddedTarget(RocksDbTarget):
             raise self._error
         super().commit(group, progress)
         self._flusher.request(group.tick)
+        if self._reads:
+            self._reads.note(progress.checkpoint)
 
     def close(self) -> None:
-        """Flushes and closes the store."""
+        """Ends all reads; flushes and closes the store."""
+        if self._reads:
+            self._reads.close()
         self._flusher.stop(CLOSE_SECONDS)
         self.store.close()
 
@@ -287,6 +321,16 @@ def _compares_rows(config: ReplicaConfig) -> bool:
     """Returns whether the scheme looks at write sets."""
     is_jobs = config.scheme == "jobs" and config.conflicts not in ("ignore", "ordered")
     return is_jobs or config.scheme == "rows"
+
+
+def _first_source(config: ReplicaConfig) -> str:
+    first = config.sources[0]
+    return str(ServerUrl.parse(first)) if config.follows_server else first
+
+
+def _without_user(url: str) -> str:
+    """Returns an address without user and password."""
+    return url.partition("@")[2] or url
 
 
 def _is_embedded(config: ReplicaConfig) -> bool:

@@ -24,6 +24,7 @@ from ...applier.mysql_logs.binary_log_reader import (
 from ...applier.mysql_logs.events import Event, EventType
 from ...applier.mysql_logs.gtid_set_encoding import previous_gtids
 from ...applier.mysql_logs.lock_intervals import LockIntervals
+from ...applier.mysql_logs.statement_payload import payload_of
 from ...applier.mysql_servers.server_stream import ServerStream, domain_numbers, mariadb_position
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.mysql_servers.source_errors import SourceLost, SourceRefused
@@ -44,26 +45,6 @@ EVENT_EXTRA_BYTES = 1 << 20
 _FILE_NUMBER = re.compile(r"\.(\d+)$")
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
 
-PayloadOf = Callable[[BinaryLogTransaction], bytes]
-"""Returns the payload of a transaction's entry, in which its statements have a place."""
-
-
-def rows_only(transaction: BinaryLogTransaction) -> bytes:
-    """Returns the rows of a transaction that has nothing else.
-
-    Raises:
-        SourceRefused: it has a statement.
-    """
-    for statement in transaction.statements:
-        raise SourceRefused(
-            source="of this replica",
-            problem=f"{transaction.gtid} is {statement.text[:200]!r} in database "
-            f"{statement.database!r}, and no rows",
-            next_step="carry it out at the target, and go on with "
-            f"--skip-gtids {transaction.named}",
-        )
-    return transaction.payload
-
 
 class ServerSources:
     """The servers that a replica may follow; the interface is that of `ReplicaSources`."""
@@ -75,7 +56,6 @@ class ServerSources:
         *,
         server_id: int = 0,
         keys: Mapping[str, TableKeys] | None = None,
-        payload_of: PayloadOf = rows_only,
         transaction_bytes_max: int = 1 << 30,
         compares_rows: bool = True,
     ) -> None:
@@ -96,7 +76,6 @@ class ServerSources:
         self._replica = replica
         self._server_id = server_id
         self._keys = keys
-        self._payload_of = payload_of
         self._bytes_max = transaction_bytes_max
         self._items_max = ITEMS_MAX if compares_rows else 0
         self._stopped = threading.Event()
@@ -143,7 +122,7 @@ class ServerSources:
                 has_database=url.has_database,
                 is_known=received.__contains__,
             )
-            log = SourceLog(reader, url, received, version, self._payload_of)
+            log = SourceLog(reader, url, received, version)
             if stream.is_mariadb:
                 log.domains = domain_numbers(GtidSet.of(*mariadb_position(received).values()))
             # `stop` may have come before there was a connection that it could end.
@@ -169,7 +148,6 @@ class SourceLog:
         url: ServerUrl,
         received: GtidSet,
         version: int,
-        payload_of: PayloadOf,
     ) -> None:
         """Begins after `version` transactions of the source's log."""
         self.name = str(url)
@@ -179,7 +157,6 @@ class SourceLog:
         self._reader = reader
         self._url = url
         self._received = received
-        self._payload_of = payload_of
         self._intervals = LockIntervals()
         self._file = -1
         self._number = 0
@@ -223,7 +200,7 @@ class SourceLog:
         if transaction.statements:
             wanted = [each for each in transaction.statements if self._concerns(each)]
             transaction = transaction._replace(statements=tuple(wanted))
-        payload = self._payload_of(transaction)
+        payload = payload_of(transaction)
         # A commit parent of 0 is none, and its transaction runs alone.
         header = transaction.header._replace(
             commit_parent=self.version - interval + 1, file=self._file

@@ -212,11 +212,16 @@ class MemberRuntime(Driver):
             self.member.settings.postgresql_tables,
         )
 
-    def check_readable(self) -> None:
-        """Raises NotServing while visible rows may belong to no version, RowsAtServer if they are
-        not here.
+    def open_snapshot(self, caller: str, session_id: int) -> tuple[int, int]:
+        """Opens a snapshot of all that is visible, see `Snapshots.open`.
+
+        Raises NotServing while visible rows may belong to no version, RowsAtServer if they are not
+        here.
         """
         self.rows.check_readable(self.config.member)
+        return self.snapshots.open(
+            self.committed_version, self.now_ms(), caller=caller, session_id=session_id
+        )
 
     @property
     def state(self) -> MemberState:
@@ -227,6 +232,10 @@ class MemberRuntime(Driver):
     def group_source(self) -> str:
         """The source of the GTIDs that the group gives, a UUID."""
         return self.member.settings.group_uuid
+
+    def name_row(self, item: int, key: bytes) -> None:
+        """Notes the key of a row that a client has lost over, for consoles."""
+        self.member.counters.conflicts.name(item, key)
 
     def gtid_executed(self) -> GtidSet:
         """Returns the GTIDs of what is visible here."""

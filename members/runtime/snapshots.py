@@ -46,6 +46,8 @@ class Snapshots:
         self._open: dict[int, _Open] = {}
         self._sessions: dict[int, set[int]] = {}
         self._latest: RowsSnapshot | None = None
+        self._latest_has = 0
+        """The least number of `open` whose rows it has."""
         self._next_id = first_id
 
     def begin_session(self) -> int:
@@ -60,11 +62,13 @@ class Snapshots:
             self._close(snapshot_id)
 
     def open(
-        self, committed_version: int, now_ms: int, *, caller: str = "", session_id: int = 0
+        self, committed: int, now_ms: int, *, caller: str = "", session_id: int = 0
     ) -> tuple[int, int]:
         """Opens a snapshot of all that is committed, and returns its id and version.
 
         Args:
+            committed: A number that each commit makes larger, such as the newest version where
+                commits are in order.
             caller: Who opens it, and gets it out of its share.
             session_id: The session that it ends with; 0: none.
 
@@ -82,8 +86,8 @@ class Snapshots:
                 held=shares.held(caller),
                 share=shares.share(caller),
             )
-        if self._latest is None or self._latest.version < committed_version:
-            self._latest = self._open_rows()
+        if self._latest is None or self._latest_has < committed:
+            self._latest, self._latest_has = self._open_rows(), committed
         rows = self._latest
         snapshot_id = self._new_id()
         release = self._held.hold(rows.version)

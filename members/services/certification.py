@@ -23,8 +23,7 @@ from ..wire.requests import (
     unknown_message,
 )
 from .conversions import PART_BYTES, converted
-from .current_runtime import CurrentRuntime
-from .serving import Context, Serving
+from .serving import Context, Current, Serving
 from .submitting import (
     is_large,
     least_read,
@@ -89,14 +88,14 @@ class _Unanswered:
 class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     """Certifies write sets of clients' own databases."""
 
-    def __init__(self, current: CurrentRuntime) -> None:
+    def __init__(self, current: Current) -> None:
         self._current = current
 
     async def Certify(
         self, request: certification_pb2.CertifyRequest, context: Context
     ) -> certification_pb2.CertifyResponse:
         """Certifies one transaction; see the protocol."""
-        runtime: Serving = self._current.get()
+        runtime = self._current.writable()
         size = request.ByteSize()
         (logged,) = await _submitted(runtime, [request.transaction], size)
         asked = _asked(runtime, [request.transaction], size, [logged])
@@ -138,8 +137,8 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
             stopping, name = self._current.stopping, self._current.name
             async for request in stopping.received(request_iterator, name):
                 size = request.ByteSize()
-                logged = await _submitted(self._current.get(), request.transactions, size)
-                runtime: Serving = self._current.get()
+                logged = await _submitted(self._current.writable(), request.transactions, size)
+                runtime = self._current.writable()
                 asked = _asked(runtime, request.transactions, size, logged)
                 unanswered.add(asked)
                 logged = asked.ordered(logged)
@@ -158,10 +157,11 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
 
     async def _answers(self, ended: Submission, asked: Asked) -> list[transaction_pb2.Outcome]:
         """Returns the outcomes for the client, and notes the rows that it has named."""
-        messages = await outcome_messages(self._current.get().known.problem, ended, asked)
+        runtime = self._current.writable()
+        messages = await outcome_messages(runtime.known.problem, ended, asked)
         for message in messages:
             if message.conflict.key_bytes:
-                self._current.name_row(message.conflict.item, message.conflict.key_bytes)
+                runtime.name_row(message.conflict.item, message.conflict.key_bytes)
         return messages
 
     async def GetOutcome(
@@ -169,7 +169,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
     ) -> certification_pb2.GetOutcomeResponse:
         """Returns the outcome of a transaction; see the protocol."""
         check_id(request.transaction_id)
-        runtime: Serving = self._current.get()
+        runtime = self._current.writable()
         response = certification_pb2.GetOutcomeResponse(
             state=certification_pb2.GetOutcomeResponse.STATE_UNKNOWN,
             forgotten_version=runtime.known.forgotten_version,

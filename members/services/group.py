@@ -1,4 +1,4 @@
-"""The gRPC services that answer with the group, and the applier, as this member sees them.
+"""The gRPC service that answers with the group as this member sees it.
 
 A client that reads a member's history can prove that acknowledged transactions are there once, and
 that no two overlapping ones were in execution at the same time. Files are read in a thread, then
@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from groupcert.v1 import applier_pb2, applier_pb2_grpc, group_pb2, group_pb2_grpc
+from groupcert.v1 import group_pb2, group_pb2_grpc
 
 from ...certifier.errors import InvalidSetting, NotServing
 from ...certifier.history.schema import Verdict
@@ -21,7 +21,7 @@ from ..door.answer_budget import PAGE_BYTES, answering
 from ..door.call_places import Places
 from ..door.callers import CALLER
 from .current_runtime import CurrentRuntime
-from .group_status import group_applier_status, group_status
+from .group_status import group_status
 from .serving import Context
 
 WATCH_PERIOD_MS_MIN = 50
@@ -151,16 +151,3 @@ class GroupService(group_pb2_grpc.GroupServiceServicer):
         status = group_status(self._current.observed())
         self._status_bytes = status.ByteSize()
         return status
-
-
-class MemberApplierService(applier_pb2_grpc.ApplierServiceServicer):
-    """The applier of the member's own channel."""
-
-    def __init__(self, current: CurrentRuntime) -> None:
-        self._current = current
-
-    async def GetApplierStatus(
-        self, request: applier_pb2.GetApplierStatusRequest, context: Context
-    ) -> applier_pb2.GetApplierStatusResponse:
-        """Returns the status now."""
-        return group_applier_status(self._current.observed())

@@ -26,8 +26,7 @@ from ..runtime.snapshots import Snapshots
 from ..wire.session_answers import answered
 from ..wire.statuses import rpc_status
 from .certification import CertificationService
-from .current_runtime import CurrentRuntime
-from .serving import Context
+from .serving import Context, Current
 from .store import StoreService
 
 CALL = "/groupcert.v1.SessionService/Session"
@@ -45,7 +44,7 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
 
     def __init__(
         self,
-        current: CurrentRuntime,
+        current: Current,
         door: Door,
         certification: CertificationService,
         store: StoreService,

@@ -29,8 +29,7 @@ from ..wire.requests import outcome_message, submitted, submitted_commit
 from ..wire.statuses import commit_error
 from .certification import Asked, outcome_messages
 from .conversions import converted
-from .current_runtime import CurrentRuntime
-from .serving import Context, Serving
+from .serving import Context, Current, Reading, Serving
 from .submitting import (
     check_first,
     least_read,
@@ -62,7 +61,7 @@ _BEFORE = (
 class StoreService(store_pb2_grpc.StoreServiceServicer):
     """Transactions on the embedded store."""
 
-    def __init__(self, current: CurrentRuntime) -> None:
+    def __init__(self, current: Current) -> None:
         self._current = current
         self._reading = Places(Shares(READING_PLACES))
         self._one_by_one: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -85,20 +84,14 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
     ) -> store_pb2.OpenSnapshotResponse:
         """Opens a snapshot, once the requested consistency allows it."""
         with self._current.fencing():
-            runtime: Serving = self._current.get()
+            runtime: Reading = self._current.get()
             self._current.stopping.check(self._current.name)
             if request.consistency in _BEFORE:
-                mark = await runtime.submit(())
+                mark = await self._current.writable().submit(())
                 await runtime.committed(mark.version)
             if request.version_min:
                 await runtime.committed(request.version_min)
-            runtime.check_readable()
-            snapshot_id, version = runtime.snapshots.open(
-                runtime.committed_version,
-                runtime.now_ms(),
-                caller=CALLER.get(),
-                session_id=request.session_id,
-            )
+            snapshot_id, version = runtime.open_snapshot(CALLER.get(), request.session_id)
         return store_pb2.OpenSnapshotResponse(
             snapshot_id=snapshot_id, version=version, lease_ms=runtime.snapshots.lease_ms
         )
@@ -158,7 +151,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         self, request: store_pb2.CommitRequest, context: Context
     ) -> store_pb2.CommitResponse:
         """Orders, certifies and commits; returns once the rows are visible here."""
-        runtime: Serving = self._current.get()
+        runtime = self._current.writable()
         snapshot_version = snapshot_of(runtime, request)
         after = request.consistency in _AFTER
         release = runtime.held.hold_all((snapshot_version,))
@@ -181,7 +174,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         """Commits as `Commit`, or certifies as `Certify`, in parts; forgets the parts if the caller
         hangs up.
         """
-        runtime: Serving = self._current.get()
+        runtime = self._current.writable()
         limits = limits_of_caller(runtime)
         requests = in_time(request_iterator, runtime.config.snapshot_lease_ms)
         header = await header_of(requests, limits)
@@ -246,7 +239,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         await self._reading.take(caller)
         try:
             turns = Turns()
-            runtime: Serving = self._current.get()
+            runtime: Reading = self._current.get()
             rows = runtime.snapshots.rows(snapshot_id, runtime.now_ms())
             goes_on = read(rows, turns.deadline)
             del rows

@@ -98,7 +98,8 @@ class ReplicaConfig(SecuritySettings):
     """Stop when nothing is missing before the newest executed transaction. Default: do not."""
 
     address: Address | None = None
-    """Where the replica answers for its status, `host:port`. Default: nowhere."""
+    """Where the replica answers for its status and, with a `rocksdb:` target, to clients that read
+    its rows, `host:port`. Default: nowhere."""
     metrics_address: Address | None = None
     """Where the replica serves metrics for Prometheus, `host:port`. Default: nowhere."""
 

@@ -73,6 +73,7 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     membership_errors.ChangedMeanwhile: grpc.StatusCode.ABORTED,
     membership_errors.NotPrimary: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
+    call_errors.ReadOnlyReplica: grpc.StatusCode.FAILED_PRECONDITION,
     call_errors.TooManyCalls: grpc.StatusCode.RESOURCE_EXHAUSTED,
     call_errors.TooManySnapshots: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Fenced: grpc.StatusCode.FAILED_PRECONDITION,

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
@@ -18,7 +17,9 @@ from groupcert.applier.engine.coordinator import CoordinatorOptions
 from groupcert.applier.queue.job import CommitGroup, Job
 from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import Target, mysql, postgresql
+from groupcert.applier.targets.sql import SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema
+from groupcert.applier.targets.sql_server import SqlServer
 from groupcert.members.replica.replica_process import EmbeddedTarget
 from groupcert.members.wire.row_changes import decode_changes
 from tests.bench.harness import Clock, Document, scratch
@@ -89,7 +90,7 @@ def postgresql_database(server: PostgreSqlServer, tables: Sequence[str]) -> Benc
     """Returns a database of a PostgreSQL server, with `synchronous_commit` on."""
     return _sql_database(
         lambda database: psycopg.connect(server.dsn_of(database or "postgres"), autocommit=True),
-        partial(postgresql.open_target, server.dsn_of(DATABASE)),
+        postgresql.PostgreSqlServer(server.dsn_of(DATABASE)),
         tables,
         server.pid,
         columns="id int PRIMARY KEY, value text",
@@ -102,7 +103,7 @@ def mariadb_database(server: MariaDbServer, tables: Sequence[str]) -> BenchTarge
     """Returns a database of a MariaDB server, with `innodb_flush_log_at_trx_commit` 1."""
     return _sql_database(
         lambda database: connect_mariadb(server.url_of(database)),
-        partial(mysql.open_target, server.url_of(DATABASE)),
+        mysql.MySqlServer(server.url_of(DATABASE)),
         tables,
         server.pid,
         columns=MARIADB_COLUMNS,
@@ -113,7 +114,7 @@ def mariadb_database(server: MariaDbServer, tables: Sequence[str]) -> BenchTarge
 
 def _sql_database(
     connect: Callable[[str], Any],
-    open_target: Callable[..., Target[Any]],
+    server: SqlServer,
     tables: Sequence[str],
     pid: int,
     *,
@@ -155,7 +156,7 @@ def _sql_database(
                 with statements(connect(DATABASE)) as inside:
                     for name in names.values():
                         inside(f"CREATE TABLE {name} ({columns})")
-                target = open_target(schema, replica=REPLICA, workers=max(workers, 1))
+                target = SqlTarget(server, schema, replica=REPLICA, workers=max(workers, 1))
                 with closing(target):
                     yield Opened(target, rows)
             finally:

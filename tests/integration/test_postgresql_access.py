@@ -80,7 +80,7 @@ def test_rows_of_tables_are_taken_from_their_servers_alone(reserved: Reserved) -
                 client.certify(written(key, value))
             assert raised.value.key == key.decode()
         assert client.certify(written(b"shop/1", b"")).verdict == VERDICT_CERTIFIED
-        with pytest.raises(RowsAtServer, match="read and write them there, by SQL"):
+        with pytest.raises(RowsAtServer, match="use SQL there"):
             client.transaction().get(b"public.t/1")
     with Client(reserved.address, token="changer") as client:
         client.certify(written(b"public.t/50", b'{"id":50,"note":"by a changer"}'))

@@ -13,7 +13,7 @@ from groupcert.applier.queue.job import CommitGroup
 from groupcert.applier.queue.target_progress import Checkpoint, Stage, TargetProgress
 from groupcert.applier.schemes.catalogue import scheme
 from groupcert.applier.targets import postgresql
-from groupcert.applier.targets.sql import SqlExecution
+from groupcert.applier.targets.sql import SqlExecution, SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema
 from tests.applier.sql_databases import (
     SCHEMA,
@@ -76,7 +76,8 @@ def test_where_the_server_falls_within_a_group_its_checkpoint_says_what_is_left(
         target.close()
     schema = SqlSchema.parse(SCHEMA, decode)
     with PostgreSqlServer(own_folder, PREPARING) as server:
-        again = postgresql.open_target(server.dsn, schema, replica="r1", workers=4)
+        own = postgresql.PostgreSqlServer(server.dsn)
+        again = SqlTarget(own, schema, replica="r1", workers=4)
         found = again.checkpoint() or Checkpoint()
         count = found.gtid_executed.count()
         assert found.gtid_executed == gtids(*range(1, count + 1))
@@ -189,11 +190,12 @@ def test_who_holds_what_an_older_commit_waits_for_gives_way(
 def test_no_prepared_transactions_are_refused_where_they_are_needed(own_folder: Path) -> None:
     schema = SqlSchema.parse('[tables."*"]', decode)
     with PostgreSqlServer(own_folder, "max_prepared_transactions=0") as server:
+        own = postgresql.PostgreSqlServer(server.dsn)
         with pytest.raises(UnsuitableTarget, match="max_prepared_transactions is 0, expected 4"):
-            postgresql.open_target(server.dsn, schema, replica="r1", workers=4, two_phase=True)
+            SqlTarget(own, schema, replica="r1", workers=4, two_phase=True)
         with psycopg.connect(server.dsn) as session:
             assert session.execute("SELECT to_regclass('groupcert_executed')").fetchone() == (None,)
-        postgresql.open_target(server.dsn, schema, replica="r1", workers=4).close()
+        SqlTarget(own, schema, replica="r1", workers=4).close()
 
 
 def test_tables_may_be_in_another_schema_and_have_other_types(target_dsn: str) -> None:
@@ -233,7 +235,8 @@ def test_tables_that_cannot_be_written_are_refused(
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:
+    nobody = postgresql.PostgreSqlServer("postgresql://127.0.0.1:1/x")
     schema = SqlSchema.parse('[tables."*"]', decode)
     with pytest.raises(TransientFailure) as raised:
-        postgresql.open_target("postgresql://127.0.0.1:1/x", schema, replica="r1", workers=1)
+        SqlTarget(nobody, schema, replica="r1", workers=1)
     assert raised.value.kind == "connection_lost"

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from itertools import permutations, product
 
 import pytest
@@ -21,6 +20,7 @@ from groupcert.applier.queue.target_progress import Checkpoint, LastError, Stage
 from groupcert.applier.targets import mysql, postgresql, sql
 from groupcert.applier.targets.sql import SqlTarget
 from groupcert.applier.targets.sql_schema import SqlSchema
+from groupcert.applier.targets.sql_server import SqlServer
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid import Gtid
 from tests.applier.sql_databases import (
@@ -384,16 +384,16 @@ def test_a_deadlock_is_transient(database: Database) -> None:
     if database.is_postgresql:
         name = database.address.rpartition("/")[2]
         database.query(f"ALTER DATABASE {name} SET deadlock_timeout TO '8s'")  # The target's.
-        opening = partial(postgresql.open_target, lock_timeout_ms=600_000)
+        server: SqlServer = postgresql.PostgreSqlServer(database.address, lock_timeout_ms=600_000)
         waits = (
             "SELECT 1 FROM pg_stat_activity"
             " WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
     else:
-        opening = partial(mysql.open_target, lock_timeout_seconds=600)
+        server = mysql.MySqlServer(database.address, lock_timeout_seconds=600)
         waits = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
     schema = SqlSchema.parse(SCHEMA, decode)
-    target = opening(database.address, schema, replica="r1", workers=1)
+    target = SqlTarget(server, schema, replica="r1", workers=1)
     mine = job(entry(1, {"shop.orders/1": "a", "shop.orders/2": "b"}))
     with (
         closing(database.connect()) as session,

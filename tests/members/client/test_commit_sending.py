@@ -14,7 +14,7 @@ from groupcert.members.client.commit_sending import (
     pages,
 )
 from groupcert.members.client.own_writes import OwnWrites
-from groupcert.members.process.serve import MESSAGE_BYTES_MAX
+from groupcert.members.door.door_server import MESSAGE_BYTES_MAX
 from groupcert.members.wire.message_fields import REPEATED_MAX
 from groupcert.v1.store_pb2 import CommitPart, CommitRequest, CommitStreamRequest
 

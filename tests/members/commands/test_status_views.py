@@ -4,14 +4,11 @@ applier every field that says something.
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import grpc
 import pytest
 from rich.console import Console
 
@@ -25,10 +22,10 @@ from groupcert.members.commands.status_views import (
 )
 from groupcert.members.core.views import FORMAT_VERSION
 from groupcert.members.demo.local_group import LocalGroup
-from groupcert.members.services.applier_service import ApplierService
-from groupcert.v1 import applier_pb2, applier_pb2_grpc, group_pb2
+from groupcert.v1 import applier_pb2, group_pb2
 from tests.datadriven import run_script
 from tests.integration.waiting import wait_for
+from tests.members.replica_servers import replica_server
 from tests.transcripts import FOLDER, Terminal
 
 
@@ -306,18 +303,6 @@ STATUS = applier_pb2.GetApplierStatusResponse(
     ],
 )
 SCRIPTS = sorted((FOLDER / "applier").glob("*.txt"))
-Observe = Callable[[], applier_pb2.GetApplierStatusResponse | None]
-
-
-@contextmanager
-def serving(observe: Observe) -> Iterator[str]:
-    """Something that answers for an applier; where."""
-    server = grpc.server(ThreadPoolExecutor(1))
-    applier_pb2_grpc.add_ApplierServiceServicer_to_server(ApplierService(observe), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(None).wait()
 
 
 def test_no_word_of_an_applier_is_broken_at_80_columns() -> None:
@@ -349,7 +334,10 @@ def test_an_applier_is_shown_as_the_transcript_says(
         assert status is not None
         status.coordinator.state = state
     with ExitStack() as stack:
-        names = {name: stack.enter_context(serving(partial(answers.get, name))) for name in answers}
+        names = {
+            name: stack.enter_context(replica_server(partial(answers.get, name)))
+            for name in answers
+        }
         terminal = Terminal(tmp_path, monkeypatch, capsys, names)
         run_script(path, terminal.handlers, rewrite=rewrite)
 

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from groupcert import Client
 from groupcert.certifier.errors import NotServing, TooManyKeys, UploadExpired
+from groupcert.members.door import door_server
 from groupcert.members.door.answer_budget import AnswerBudget
 from groupcert.members.door.call_limit import CALLS, PLACES_MAX, STREAMS
 from groupcert.members.door.call_times import CallTimes
@@ -265,7 +266,7 @@ async def test_who_may_not_call_takes_nobodys_place(
 async def test_a_server_with_all_calls_that_it_takes_has_its_clients_ask_another_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "UNCHECKED_CALLS_MAX", 2)
+    monkeypatch.setattr(door_server, "UNCHECKED_CALLS_MAX", 2)
     async with (
         serving(tmp_path) as (_, address),
         grpc.aio.insecure_channel(address) as channel,
@@ -295,7 +296,7 @@ async def test_many_keys_are_asked_for_in_several_calls(tmp_path: Path) -> None:
                     return transaction.get_many([*large, *keys])
 
         assert await asyncio.to_thread(read) == dict.fromkeys(keys) | values
-        options = [("grpc.max_receive_message_length", serve.ANSWER_BYTES_MAX)]
+        options = [("grpc.max_receive_message_length", door_server.ANSWER_BYTES_MAX)]
         async with grpc.aio.insecure_channel(address, options) as channel:
             stub = store_pb2_grpc.StoreServiceStub(channel)
             with pytest.raises(grpc.aio.AioRpcError) as caught:

@@ -14,6 +14,7 @@ import pytest
 from groupcert.applier.engine.applier import ApplierOptions, ApplierState
 from groupcert.applier.engine.until import AfterGaps, AfterGtids, BeforeGtids, Until
 from groupcert.applier.errors import (
+    TABLE_CHANGED,
     ApplyFailed,
     PurgedAtSource,
     TransientFailure,
@@ -227,6 +228,49 @@ def test_a_lost_target_is_opened_again_and_its_checkpoint_counts(tmp_path: Path)
     assert len(news.asked) == 2
     assert news.asked[1] == f"{GROUP}:1-2"
     assert executed(tmp_path) == f"{GROUP}:1-5"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_tables_that_change_are_no_failures(tmp_path: Path, retries: int) -> None:
+    """Three definitions behind each other: each is executed, and its target opened again."""
+
+    class Defining(EmbeddedTarget):
+        def commit(self, group: Any, progress: Any) -> None:
+            super().commit(group, progress)
+            if group.jobs[0].entries[0].version in (2, 3, 4):
+                raise TransientFailure(kind=TABLE_CHANGED, text="others now")
+
+    news = News([transaction(number) for number in range(1, 6)])
+    replica = replica_of(
+        tmp_path,
+        news,
+        open_target=lambda: Defining(tmp_path, "r1"),
+        make_until=after(5),
+        name="commit-parent",
+        retries=retries,
+    )
+    assert replica.run() is ReplicaEnd.UNTIL
+    assert executed(tmp_path) == f"{GROUP}:1-5"
+
+
+def test_tables_that_do_not_fit_when_they_are_looked_up_again_end_it(tmp_path: Path) -> None:
+    opened = []
+
+    class Unfit(EmbeddedTarget):
+        def execute(self, job: Any) -> Any:
+            opened.append(self)
+            raise TransientFailure(kind=TABLE_CHANGED, text="no such column")
+
+    replica = replica_of(
+        tmp_path,
+        News([transaction(1)]),
+        open_target=lambda: Unfit(tmp_path, "r1"),
+        name="commit-parent",
+        retries=0,
+    )
+    with pytest.raises(ApplyFailed, match="no such column"):
+        replica.run()
+    assert len(set(opened)) == 2
 
 
 def test_a_target_that_never_comes_ends_it(tmp_path: Path) -> None:

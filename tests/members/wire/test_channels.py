@@ -16,11 +16,11 @@ from groupcert.members.errors.permissions import CallNotAllowed, NotAuthenticate
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.security.access import AccessList
 from groupcert.members.security.credentials import ANONYMOUS, Credentials, Tls
-from groupcert.members.services.applier_service import serving_status
 from groupcert.members.wire.channels import open_channel
 from groupcert.members.wire.statuses import error_from
 from groupcert.v1 import applier_pb2, applier_pb2_grpc
 from tests.certificates import Authority
+from tests.members.replica_servers import replica_server
 
 ANSWER = applier_pb2.GetApplierStatusResponse(coordinator=applier_pb2.Coordinator(channel="c"))
 
@@ -40,8 +40,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @contextmanager
 def serving(tls: Tls | None, access: AccessList | None = None) -> Iterator[str]:
     """Yields the address of a server."""
-    address = f"{HOST}:{free_port()}"
-    with serving_status(address, lambda: ANSWER, tls, access):
+    with replica_server(lambda: ANSWER, tls=tls, access=access) as address:
         yield address
 
 
@@ -158,7 +157,7 @@ def test_a_port_is_taken_with_tls_as_without(authority: Authority) -> None:
     with (
         serving(tls) as address,
         pytest.raises(PortTaken),
-        serving_status(address, lambda: ANSWER, tls),
+        replica_server(lambda: ANSWER, address=address, tls=tls),
     ):
         pass
 
