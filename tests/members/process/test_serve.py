@@ -312,8 +312,8 @@ async def test_many_keys_are_asked_for_in_several_calls(tmp_path: Path) -> None:
 async def test_a_client_that_vanished_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "KEEPALIVE_MS", 500)
-    monkeypatch.setattr(serve, "KEEPALIVE_TIMEOUT_MS", 4_000)
+    monkeypatch.setattr(door_server, "KEEPALIVE_MS", 500)
+    monkeypatch.setattr(door_server, "KEEPALIVE_TIMEOUT_MS", 4_000)
     async with serving(tmp_path, snapshot_lease_ms=600_000) as (runtime, address):
         client = await asyncio.create_subprocess_exec(
             sys.executable, "-c", STALLING_CLIENT, address, stdout=asyncio.subprocess.PIPE
