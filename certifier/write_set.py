@@ -84,8 +84,16 @@ def encode_key(database: str, table: str, index: str, values: Sequence[KeyValue]
     '01030001 73030001 74030007 5052494d 41525901 000107'
     """
     parts = [_KIND_ROW, _encode_part(database), _encode_part(table), _encode_part(index)]
-    parts += map(_encode_part, values)
-    return b"".join(parts)
+    return b"".join(parts) + encode_values(values)
+
+
+def encode_values(values: Sequence[KeyValue]) -> bytes:
+    """Returns the end of an encoded key, after what `encode_key` gives for no values.
+
+    Raises:
+        InvalidWriteSet: as for `encode_key`.
+    """
+    return b"".join(map(_encode_part, values))
 
 
 def hash_item(encoded: bytes) -> int:
@@ -132,18 +140,24 @@ def readable(database: str, table: str, index: str, values: Sequence[KeyValue]) 
     >>> readable("shop", "orders", "PRIMARY", [42, b"\\x00a"])
     'shop.orders/PRIMARY/42,0x0061'
     """
-    texts = [f"0x{value.hex()}" if isinstance(value, bytes) else str(value) for value in values]
-    return f"{database}.{table}/{index}/{','.join(texts)}"
+    return f"{database}.{table}/{index}/{readable_values(values)}"
+
+
+def readable_values(values: Sequence[KeyValue]) -> str:
+    """Returns the end of a key's text, after what `readable` gives for no values."""
+    return ",".join(
+        [f"0x{value.hex()}" if isinstance(value, bytes) else str(value) for value in values]
+    )
 
 
 def _encode_part(value: KeyValue) -> bytes:
     """Returns type, length and bytes of one part of a key."""
-    if isinstance(value, Decimal):
-        kind, content = _encode_decimal(value)
+    if isinstance(value, int):
+        kind, content = _TYPE_INTEGER, _encode_integer(value)
     elif isinstance(value, str):
         kind, content = _TYPE_TEXT, _utf8(value)
-    elif isinstance(value, int):
-        kind, content = _TYPE_INTEGER, _encode_integer(value)
+    elif isinstance(value, Decimal):
+        kind, content = _encode_decimal(value)
     elif isinstance(value, bytes):
         kind, content = _TYPE_BYTES, value
     else:

@@ -8,7 +8,7 @@ Source: MySQL Reference Manual, 7.4.4 "The Binary Log"; MariaDB Knowledge Base, 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from .events import (
     FormatDescription,
     format_description,
 )
-from .row_events import NO_TABLE_ID, ROWS, WriteSets, changes, table_of
+from .row_events import NO_TABLE_ID, ROWS, WriteSets, table_of
 from .row_payload import packed
 from .table_maps import Table, read_table, table_id_of
 from .transaction_bounds import (
@@ -232,8 +232,8 @@ class TransactionReader:
             return ""
         return f"{self._group}, which begins at byte {self._group.offset}"
 
-    def read(self, event: Event) -> Iterator[BinaryLogTransaction]:
-        """Reads the next event; yields the transactions that it ends.
+    def read(self, event: Event) -> Sequence[BinaryLogTransaction]:
+        """Reads the next event; returns the transactions that it ends.
 
         Raises:
             InvalidBinaryLog: the event is damaged, or not one that may come here.
@@ -242,13 +242,13 @@ class TransactionReader:
         """
         if event.type == EventType.TRANSACTION_PAYLOAD:
             self._count(event)
-            for inner in payload_events(event):
-                yield from self._read(inner)
-        else:
-            yield from self._read(event)
+            found = map(self._read, payload_events(event))
+            return [transaction for transaction in found if transaction is not None]
+        transaction = self._read(event)
+        return () if transaction is None else (transaction,)
 
-    def _read(self, event: Event) -> Iterator[BinaryLogTransaction]:
-        """Reads one event; yields the transaction that it ends."""
+    def _read(self, event: Event) -> BinaryLogTransaction | None:
+        """Reads one event; returns the transaction that it ends."""
         self._count(event)
         finished = False
         if event.type in _GTIDS:
@@ -265,10 +265,11 @@ class TransactionReader:
                 self._add_statement(prepared_branch(event))
         else:
             self._other(event)
-        if finished:
-            group, self._group = self._group, None
-            assert group is not None, "an end without a transaction"
-            yield self._finish(group, event)
+        if not finished:
+            return None
+        group, self._group = self._group, None
+        assert group is not None, "an end without a transaction"
+        return self._finish(group, event)
 
     def _count(self, event: Event) -> None:
         if self._group is not None:
@@ -377,15 +378,7 @@ class TransactionReader:
             group.databases.add(table.database)
         if not self._items_max:
             return  # Nobody compares rows: they are not read here.
-        if table.columns is None:
-            self._write_sets.add(table, None, group.items)
-            group.row_count += 1
-            return
-        for change in changes(event, format, table):
-            group.row_count += 1
-            # One item more than the limit tells `_finish` that there are too many.
-            if len(group.items) <= self._items_max:
-                self._write_sets.add(table, change, group.items)
+        group.row_count += self._write_sets.add(event, format, table, group.items, self._items_max)
 
     def _other(self, event: Event) -> None:
         if event.type == EventType.FORMAT_DESCRIPTION:

@@ -13,6 +13,7 @@ Source: MySQL 8.4 source documentation of Table_map_event, "column types"; MySQL
 14.23.2 "DECIMAL Data Type Characteristics".
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
@@ -69,6 +70,7 @@ class ColumnType(IntEnum):
 T = ColumnType
 _KNOWN = frozenset(ColumnType)
 INTEGERS = {T.TINY: 1, T.SHORT: 2, T.INT24: 3, T.LONG: 4, T.LONGLONG: 8}
+_INTEGER_CODES: Mapping[int, str] = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
 NUMERIC = {*INTEGERS, T.YEAR, T.FLOAT, T.DOUBLE, T.NEWDECIMAL}
 _FIXED = {
     **INTEGERS,
@@ -176,6 +178,12 @@ def column_of(column_type: int, metadata: bytes) -> Column | None:
     else:
         width = _FIXED[kind]
     return Column(kind, metadata, width, length_bytes)
+
+
+def integer_code(column: Column) -> str:
+    """Returns what `struct` reads an integer by; empty for other types, and for three bytes."""
+    code = _INTEGER_CODES.get(column.type, "")
+    return code.upper() if column.unsigned else code
 
 
 def is_text(column: Column, *, mariadb: bool) -> bool:

@@ -6,6 +6,9 @@ Source: MySQL 8.4 source documentation, "Protocol::LengthEncodedInteger" and "My
 Library, Variable-length integers".
 """
 
+from struct import Struct
+from typing import Any
+
 from .events import Event
 
 _LENGTHS = {0xFC: 2, 0xFD: 3, 0xFE: 8}
@@ -36,6 +39,13 @@ class Cursor:
             )
         self.position = end
         return self._bytes[start:end]
+
+    def unpack(self, layout: Struct) -> tuple[Any, ...]:
+        """Returns the next fields of fixed widths."""
+        if self.remaining < layout.size:
+            self.take(layout.size)
+        self.position += layout.size
+        return layout.unpack_from(self._bytes, self.position - layout.size)
 
     def rest(self) -> bytes:
         """Returns all bytes that are left."""

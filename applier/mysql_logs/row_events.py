@@ -18,23 +18,25 @@ whose encoding the items share. Differs: a unique key that the log does not name
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from ...certifier.write_set import (
     PART_BYTES_MAX,
     PRIMARY,
     KeyValue,
     encode_key,
+    encode_values,
     hash_item,
     readable,
+    readable_values,
     table_item,
 )
-from .column_types import Column, ColumnType, Opaque, Value, value_of
+from .column_types import Column, ColumnType, Opaque, Value, integer_code, value_of
 from .compression import inflated
 from .cursor import Cursor
 from .events import Event, EventType, FormatDescription
 from .row_images import Field, RowImage, Values
-from .table_maps import Key, Table
+from .table_maps import Table
 
 T = TypeVar("T")
 
@@ -66,13 +68,11 @@ DELETES = frozenset(
     )
 )
 ROWS = WRITES | UPDATES | DELETES
-KEY_IMAGES_MAX = 10_000
-"""Row images of tables whose readers are kept, of all logs together."""
+KEYED_IMAGES_MAX = 10_000
+"""Row images of tables whose readers are kept, of one log."""
 NO_TABLE_ID = 0xFFFFFF
 """The table id of an event that has no rows, and only ends a statement."""
 _PARTIAL_JSON = 1
-Image: TypeAlias = dict[tuple[int, int], Value]
-"""Values of a row by their part of a key: column, and number of characters in the key."""
 
 
 class RowKind(Enum):
@@ -81,13 +81,6 @@ class RowKind(Enum):
     INSERT = "insert"
     UPDATE = "update"
     DELETE = "delete"
-
-
-class Change(NamedTuple):
-    """One row's change; `before` is None for an insert, `after` for a delete."""
-
-    before: Image | None
-    after: Image | None
 
 
 def kind_of(event: Event) -> RowKind:
@@ -175,69 +168,6 @@ def row_pairs(
         yield old, new
 
 
-def changes(event: Event, format: FormatDescription, table: Table) -> Iterator[Change]:
-    """Yields the changes of a row event of a table whose columns are known.
-
-    Raises:
-        InvalidBinaryLog: the rows do not fit the table map.
-    """
-    body = rows_body(event, format, table)
-    first, second = _key_image(table, body.before), _key_image(table, body.after)
-    for before, after in row_pairs(event, table, first.rows, second.rows, body.content):
-        yield Change(
-            None if before is None else first.image(before),
-            None if after is None else second.image(after),
-        )
-
-
-class _KeyImage(NamedTuple):
-    """Reads the key parts of one kind of row image: `parts` are those of each column in a key."""
-
-    rows: RowImage[tuple[Value, ...]]
-    parts: tuple[tuple[tuple[int, int], ...], ...]
-
-    def image(self, values: Values[tuple[Value, ...]]) -> Image:
-        """Returns the values by their part of a key."""
-        return {
-            part: None if read is None else read[number]
-            for parts, read in zip(self.parts, values, strict=True)
-            for number, part in enumerate(parts)
-        }
-
-
-_key_images: dict[tuple[int, bytes], tuple[Table, _KeyImage]] = {}
-
-
-def _key_image(table: Table, present: bytes) -> _KeyImage:
-    key = id(table), present
-    found = _key_images.get(key)
-    if found is None:
-        if len(_key_images) >= KEY_IMAGES_MAX:
-            _key_images.clear()
-        # The table is kept with it, so that no other one gets its id.
-        found = _key_images[key] = table, _made_key_image(table, present)
-    return found[1]
-
-
-def _made_key_image(table: Table, present: bytes) -> _KeyImage:
-    assert table.columns is not None, "a table whose rows cannot be read"
-    parts = sorted({part for key in table.keys for part in key.parts})
-    by_column = {index: tuple(part for part in parts if part[0] == index) for index, _ in parts}
-    fields, found = [], present_columns(present, len(table.columns))
-    for index in found:
-        column, own = table.columns[index], by_column.get(index)
-        read = partial(_part_values, column, [prefix for _, prefix in own]) if own else None
-        fields.append(Field(column, column.name or f"@{index + 1}", read))
-    return _KeyImage(
-        RowImage(str(table), fields),
-        tuple(by_column[index] for index in found if index in by_column),
-    )
-
-
-def _part_values(column: Column, prefixes: Sequence[int], content: bytes) -> tuple[Value, ...]:
-    return tuple(value_of(column, content, prefix) for prefix in prefixes)
-
-
 def _partial_bits(event: Event, table: Table, content: bytes) -> int:
     """Returns the number of bytes before an image that tell which of its JSON values are
     differences; these have a length like the values that they replace.
@@ -247,6 +177,27 @@ def _partial_bits(event: Event, table: Table, content: bytes) -> int:
     columns = table.columns or ()
     documents = sum(column.type == ColumnType.JSON for column in columns)
     return cursor.position + ((documents + 7) // 8 if options & _PARTIAL_JSON else 0)
+
+
+class _RowKey(NamedTuple):
+    """A key of a table, as the rows of an event have it.
+
+    `places`: of each image, where its parts are among the values of both; None if one is not there.
+    `begin`, `text`: the begin of the encoded key, and of its text.
+    """
+
+    name: str
+    places: tuple[tuple[int, ...] | None, ...]
+    begin: bytes
+    text: str
+
+
+class _KeyedImages(NamedTuple):
+    """Reads the keys' columns of the images before and after of a table's row events."""
+
+    before: RowImage[Value]
+    after: RowImage[Value]
+    keys: tuple[_RowKey, ...]
 
 
 class WriteSets:
@@ -260,21 +211,41 @@ class WriteSets:
         self._keyed: set[str] = set()
         self._whole: set[str] = set()
         self._stands_for_all = False
+        self._images: dict[tuple[int, RowKind, bytes, bytes], tuple[Table, _KeyedImages]] = {}
 
-    def add(self, table: Table, change: Change | None, items: dict[int, str]) -> None:
-        """Adds a change's items to a transaction's; None for a change that could not be read."""
-        name = str(table)
-        if name not in self._whole:
-            why = self._add_keys(table, change, items)
-            if not why:
-                self._keyed.add(name)
-                return
-            self.tables_without_keys.setdefault(name, why)
-            self._whole.add(name)
-            # Transactions before have items of single rows, which the table's one item does not
-            # meet.
-            self._stands_for_all |= name in self._keyed
-        items[table_item(table.database, table.name)] = name
+    def add(
+        self,
+        event: Event,
+        format: FormatDescription,
+        table: Table,
+        items: dict[int, str],
+        items_max: int,
+    ) -> int:
+        """Adds the items of a row event to those of its transaction; returns its number of rows.
+        Of more than `items_max` items only that there are more is known.
+
+        Raises:
+            InvalidBinaryLog: the rows do not fit the table map.
+        """
+        name, count = str(table), 0
+        if table.columns is None:
+            self._add_whole(table, name, table.problem, items)
+            return 1
+        body = rows_body(event, format, table)
+        images = self._keyed_images(table, kind_of(event), body)
+        for before, after in row_pairs(event, table, images.before, images.after, body.content):
+            count += 1
+            if len(items) > items_max:
+                continue
+            problem = ""
+            if name not in self._whole:
+                values = (*(before or ()), *(after or ()))
+                problem = table.problem or _add_keys(images.keys, values, items)
+                if not problem:
+                    self._keyed.add(name)
+                    continue
+            self._add_whole(table, name, problem, items)
+        return count
 
     def finish(self, *, is_ddl: bool, all_rows: bool) -> bool:
         """Ends a transaction; returns whether it stands for all rows."""
@@ -287,44 +258,120 @@ class WriteSets:
             self._whole.clear()
         return all_rows
 
-    def _add_keys(self, table: Table, change: Change | None, items: dict[int, str]) -> str:
-        """Adds the items of a row's keys; returns the reason if they cannot be compared."""
-        if table.problem or change is None or not table.keys:
-            return table.problem or "a table whose rows cannot be read"
-        found: dict[int, str] = {}
-        for key in table.keys:
-            for image in _images(key, change):
-                values: list[KeyValue] = []
-                for part in key.parts:
-                    value = image.get(part, Opaque("rows without a key's columns"))
-                    if isinstance(value, Opaque):
-                        return f"{value.why} (index {key.name})"
-                    if value is not None:
-                        values.append(value)
-                if len(values) < len(key.parts):
-                    if key.name == PRIMARY:
-                        return "NULL in the primary key"
-                    # A unique key takes any number of rows with a NULL.
-                    continue
-                # A character has four bytes at most, which spares the encoding of each.
-                if any(isinstance(v, str | bytes) and 4 * len(v) > PART_BYTES_MAX for v in values):
-                    return f"a key of more than {PART_BYTES_MAX} bytes"
-                item = hash_item(encode_key(table.database, table.name, key.name, values))
-                found[item] = readable(table.database, table.name, key.name, values)
-        items |= found
-        return ""
+    def _add_whole(self, table: Table, name: str, problem: str, items: dict[int, str]) -> None:
+        """Adds the item that stands for all rows of a table, and from now on no other."""
+        if name not in self._whole:
+            self.tables_without_keys.setdefault(name, problem)
+            self._whole.add(name)
+            # Transactions before have items of single rows, which the table's one item does not
+            # meet.
+            self._stands_for_all |= name in self._keyed
+        items[table_item(table.database, table.name)] = name
+
+    def _keyed_images(self, table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
+        key = id(table), kind, body.before, body.after
+        found = self._images.get(key)
+        if found is None:
+            if len(self._images) >= KEYED_IMAGES_MAX:
+                self._images.clear()
+            # The table is kept with it, so that no other one gets its id.
+            found = self._images[key] = table, _made_images(table, kind, body)
+        return found[1]
 
 
-def _images(key: Key, change: Change) -> list[Image]:
-    """Returns the rows before and after; columns that the row after lacks are as before.
+def _made_images(table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
+    """Returns the images of a kind of change; columns that the row after lacks are as before.
 
     A row image without the unchanged columns (binlog_row_image=MINIMAL) has no part of a
     unique key that did not change: that key then gives no item.
     """
-    before, after = change.before, change.after
-    if before is None or after is None:
-        return [image for image in (before, after) if image is not None]
-    parts = key.parts
-    if key.name != PRIMARY and not any(part in before or part in after for part in parts):
-        return []
-    return [before, {**before, **after}]
+    # All keys of a table are the log's, or the caller's: a column has one number of characters.
+    prefixes = {column: prefix for key in table.keys for column, prefix in key.parts}
+    before, after = (_key_image(table, bits, prefixes) for bits in (body.before, body.after))
+    columns: list[dict[int, int]] = []
+    if kind != RowKind.INSERT:
+        columns.append(before.places)
+    if kind != RowKind.DELETE:
+        others = columns[0] if columns else {}
+        shift = len(others)
+        columns.append({**others, **{each: shift + n for each, n in after.places.items()}})
+    keys = []
+    for key in table.keys:
+        parts = [column for column, _ in key.parts]
+        is_changed = kind != RowKind.UPDATE or not columns[-1].keys().isdisjoint(parts)
+        if key.name == PRIMARY or is_changed:
+            keys.append(
+                _RowKey(
+                    key.name,
+                    tuple(_places(found, parts) for found in columns),
+                    encode_key(table.database, table.name, key.name, ()),
+                    readable(table.database, table.name, key.name, ()),
+                )
+            )
+    return _KeyedImages(before.rows, after.rows, tuple(keys))
+
+
+class _KeyImage(NamedTuple):
+    """Reads the columns of keys in an image; `places`: of each of them among what is read."""
+
+    rows: RowImage[Value]
+    places: dict[int, int]
+
+
+def _key_image(table: Table, present: bytes, prefixes: dict[int, int]) -> _KeyImage:
+    assert table.columns is not None, "a table whose rows cannot be read"
+    fields, found = [], present_columns(present, len(table.columns))
+    for index in found:
+        column, prefix = table.columns[index], prefixes.get(index)
+        read = None if prefix is None else partial(_value, column, prefix)
+        code = "" if prefix is None else integer_code(column)
+        fields.append(Field(column, column.name or f"@{index + 1}", read, code))
+    read_columns = [index for index in found if index in prefixes]
+    return _KeyImage(
+        RowImage(str(table), fields), {column: n for n, column in enumerate(read_columns)}
+    )
+
+
+def _value(column: Column, prefix: int, content: bytes) -> Value:
+    return value_of(column, content, prefix)
+
+
+def _places(found: dict[int, int], parts: Sequence[int]) -> tuple[int, ...] | None:
+    return tuple(found[part] for part in parts) if found.keys() >= set(parts) else None
+
+
+def _add_keys(keys: Sequence[_RowKey], values: Sequence[Value], items: dict[int, str]) -> str:
+    """Adds the items of a row's keys; returns the reason if they cannot be compared."""
+    found: dict[int, str] = {}
+    for key in keys:
+        earlier = None
+        for places in key.places:
+            if places is None:
+                return f"rows without a key's columns (index {key.name})"
+            parts = [values[place] for place in places]
+            if parts == earlier:
+                continue  # The row has the same key before and after.
+            earlier = parts
+            problem = "" if all(type(part) is int for part in parts) else _problem(key, parts)
+            if problem:
+                return problem
+            if None in parts:
+                # A unique key takes any number of rows with a NULL.
+                continue
+            known = cast(list[KeyValue], parts)
+            found[hash_item(key.begin + encode_values(known))] = key.text + readable_values(known)
+    items |= found
+    return ""
+
+
+def _problem(key: _RowKey, parts: Sequence[Value]) -> str:
+    """Returns why the values of a key cannot be compared; empty if they can."""
+    for part in parts:
+        if isinstance(part, Opaque):
+            return f"{part.why} (index {key.name})"
+    if None in parts:
+        return "NULL in the primary key" if key.name == PRIMARY else ""
+    # A character has four bytes at most, which spares the encoding of each.
+    if any(isinstance(part, str | bytes) and 4 * len(part) > PART_BYTES_MAX for part in parts):
+        return f"a key of more than {PART_BYTES_MAX} bytes"
+    return ""

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from .charsets import BINARY, text_decoder
-from .column_types import Column, ColumnType
+from .column_types import Column, ColumnType, integer_code
 from .column_values import RowValue, is_unsigned, value_reader
 from .events import Event, EventType, FormatDescription
 from .row_errors import SourceTableChanged, UnknownSourceTable, UnreadableValue
@@ -42,7 +42,6 @@ _HEAD = Struct("<BBBI")
 _NO_PATH = "a transaction's rows"
 
 T = ColumnType
-_INTEGER_CODES = {T.TINY: "b", T.SHORT: "h", T.LONG: "i", T.LONGLONG: "q"}
 _TEXTS = frozenset((T.VARCHAR, T.VAR_STRING, T.MARIADB_VARCHAR_COMPRESSED))
 _BLOBS = frozenset((T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.MARIADB_BLOB_COMPRESSED))
 _STRINGS = frozenset((T.STRING,))
@@ -157,9 +156,8 @@ class _Layout:
                 type=described.column_type,
                 cause=str(error),
             ) from None
-        code = _INTEGER_CODES.get(T(column.type), "")
-        code = code.upper() if is_unsigned(column, described) else code
-        return Field(column, described.name, read, code)
+        unsigned = column._replace(unsigned=is_unsigned(column, described))
+        return Field(column, described.name, read, integer_code(unsigned))
 
 
 _layouts: dict[tuple[bytes, bool], _Layout] = {}

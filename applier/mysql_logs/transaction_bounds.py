@@ -11,6 +11,8 @@ WL#5569 for the names of the databases that a statement updates, which MySQL wri
 
 import re
 from enum import Enum
+from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -24,6 +26,7 @@ _TIMESTAMP_FLAG = 1 << 55
 _FL_STANDALONE = 0x01
 _FL_GROUP_COMMIT_ID = 0x02
 _FL_DDL = 0x20
+_UNTAGGED, _STAMPS, _MARIADB = Struct("<x16sQ"), Struct("<BQQ"), Struct("<QIB")
 _TAGGED_VERSION = 1
 _TAGGED_FIELDS = 12
 _NUMBERS = (
@@ -83,6 +86,12 @@ class GroupStart(NamedTuple):
     is_open: bool = False
     is_ddl: bool = False
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Those that have a limit; `_NUMBERS` are their names."""
+        _, last, sequence, commit_id, _, committed_us, original_us, *_ = self
+        return last, sequence, commit_id, committed_us, original_us
+
 
 def group_start(event: Event) -> GroupStart:
     """Returns the content of an event of one of the four GTID types.
@@ -96,29 +105,37 @@ def group_start(event: Event) -> GroupStart:
         start = _tagged(event)
     else:
         start = _untagged(event)
-    for name in _NUMBERS:
-        if not 0 <= (number := getattr(start, name)) <= NUMBER_MAX:
-            raise event.invalid(f"{name} {number}", f"0 to {NUMBER_MAX}")
+    numbers = start.numbers
+    if min(numbers) < 0 or max(numbers) > NUMBER_MAX:
+        for name, number in zip(_NUMBERS, numbers, strict=True):
+            if not 0 <= number <= NUMBER_MAX:
+                raise event.invalid(f"{name} {number}", f"0 to {NUMBER_MAX}")
     return start
 
 
 def _untagged(event: Event) -> GroupStart:
     cursor = Cursor(event)
-    cursor.take(1)
-    uuid, number = UUID(bytes=cursor.take(16)), cursor.uint(8)
+    source, number = cursor.unpack(_UNTAGGED)
     gtid = None
     if event.type == EventType.GTID:
-        gtid = f"{uuid}:{_checked(event, number)}"
+        gtid = f"{_uuid(source)}:{_checked(event, number)}"
     # Servers before MySQL 5.7 write no stamps.
-    if cursor.remaining < 17 or cursor.uint(1) != _LOGICAL_CLOCK:
+    if cursor.remaining < _STAMPS.size:
         return GroupStart(gtid)
-    start = GroupStart(gtid, last_committed=cursor.uint(8), sequence_number=cursor.uint(8))
-    if cursor.remaining < 7:
-        return start
-    committed = original = cursor.uint(7)
-    if committed & _TIMESTAMP_FLAG:
-        committed, original = committed ^ _TIMESTAMP_FLAG, cursor.uint(7)
-    return start._replace(committed_us=committed, original_committed_us=original)
+    kind, last_committed, sequence_number = cursor.unpack(_STAMPS)
+    if kind != _LOGICAL_CLOCK:
+        return GroupStart(gtid)
+    committed = original = 0
+    if cursor.remaining >= 7:
+        committed = original = cursor.uint(7)
+        if committed & _TIMESTAMP_FLAG:
+            committed, original = committed ^ _TIMESTAMP_FLAG, cursor.uint(7)
+    return GroupStart(gtid, last_committed, sequence_number, 0, 0, committed, original)
+
+
+@lru_cache
+def _uuid(content: bytes) -> str:
+    return str(UUID(bytes=content))
 
 
 def _tagged(event: Event) -> GroupStart:
@@ -157,14 +174,11 @@ def _tagged(event: Event) -> GroupStart:
 
 def _mariadb(event: Event) -> GroupStart:
     cursor = Cursor(event)
-    number, domain_id, flags = cursor.uint(8), cursor.uint(4), cursor.uint(1)
-    return GroupStart(
-        gtid=f"{domain_id}-{event.server_id}-{_checked(event, number)}",
-        commit_id=cursor.uint(8) if flags & _FL_GROUP_COMMIT_ID else 0,
-        domain_id=domain_id,
-        is_open=not flags & _FL_STANDALONE,
-        is_ddl=bool(flags & _FL_DDL),
-    )
+    number, domain_id, flags = cursor.unpack(_MARIADB)
+    gtid = f"{domain_id}-{event.server_id}-{_checked(event, number)}"
+    commit_id = cursor.uint(8) if flags & _FL_GROUP_COMMIT_ID else 0
+    is_open, is_ddl = not flags & _FL_STANDALONE, bool(flags & _FL_DDL)
+    return GroupStart(gtid, 0, 0, commit_id, domain_id, 0, 0, is_open, is_ddl)
 
 
 def _checked(event: Event, number: int) -> int:

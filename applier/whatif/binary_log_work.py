@@ -14,6 +14,7 @@ from ...certifier.gtid import Gtid
 from ...certifier.logical_clock import LogicalClock
 from ..mysql_logs.binary_log_reader import BinaryLogTransaction
 from ..mysql_logs.lock_intervals import LockIntervals
+from ..source.header import SourceHeader
 from .whole_tables import ALL_ROWS, WholeTables
 from .workload import Work
 
@@ -45,8 +46,14 @@ class BinaryLogWork:
         rows, tables, follows = self._items(transaction, interval)
         last_committed, sequence_number = self._stamps(rows, follows)
         # Counted from 1 on: a commit parent of 0 is none, and its transaction runs alone.
-        header = transaction.header._replace(
-            commit_parent=self.transactions - interval + 1, items=(*rows, *tables)
+        header = SourceHeader(
+            commit_parent=self.transactions - interval + 1,
+            commit_id=transaction.commit_id,
+            domain_id=transaction.domain_id,
+            databases=transaction.databases,
+            tables=transaction.tables,
+            items=(*rows, *tables),
+            committed_us=transaction.committed_us,
         )
         return Work(
             _gtid(name, transaction),
