@@ -45,6 +45,7 @@ PAYLOAD_BYTES_MAX = 1 << 30
 """The largest payload of a transaction, in bytes, unless the caller has another limit."""
 
 _E = EventType
+_TABLE_MAP = _E.TABLE_MAP.value
 _GTIDS = {_E.GTID, _E.ANONYMOUS_GTID, _E.GTID_TAGGED, _E.MARIADB_GTID}
 _STATEMENTS = {_E.QUERY, _E.EXECUTE_LOAD_QUERY, _E.MARIADB_QUERY_COMPRESSED}
 _ENDS = {_E.XID, _E.XA_PREPARE}
@@ -240,8 +241,9 @@ class TransactionReader:
             InvalidSetting: a key was given of a column that its table does not have.
             TransactionTooLarge: the payload of a transaction is larger than the limit.
         """
+        if self._group is not None:
+            self._group.size_bytes += event.size_bytes
         if event.type == EventType.TRANSACTION_PAYLOAD:
-            self._count(event)
             found = map(self._read, payload_events(event))
             return [transaction for transaction in found if transaction is not None]
         transaction = self._read(event)
@@ -249,19 +251,18 @@ class TransactionReader:
 
     def _read(self, event: Event) -> BinaryLogTransaction | None:
         """Reads one event; returns the transaction that it ends."""
-        self._count(event)
-        finished = False
-        if event.type in _GTIDS:
-            self._begin(event, group_start(event))
-        elif event.type in _STATEMENTS:
-            finished = self._statement(event)
-        elif event.type == EventType.TABLE_MAP:
+        finished, kind = False, event.type
+        if kind == _TABLE_MAP:
             self._map_table(event)
-        elif event.type in ROWS:
+        elif kind in ROWS:
             self._rows(event)
-        elif event.type in _ENDS:
+        elif kind in _GTIDS:
+            self._begin(event, group_start(event))
+        elif kind in _STATEMENTS:
+            finished = self._statement(event)
+        elif kind in _ENDS:
             finished = self._is_within(event)
-            if finished and self._has_rows and event.type == EventType.XA_PREPARE:
+            if finished and self._has_rows and kind == EventType.XA_PREPARE:
                 self._add_statement(prepared_branch(event))
         else:
             self._other(event)
@@ -270,10 +271,6 @@ class TransactionReader:
         group, self._group = self._group, None
         assert group is not None, "an end without a transaction"
         return self._finish(group, event)
-
-    def _count(self, event: Event) -> None:
-        if self._group is not None:
-            self._group.size_bytes += event.size_bytes
 
     def _begin(self, event: Event, start: GroupStart) -> _Group:
         self.dropped += self._group is not None

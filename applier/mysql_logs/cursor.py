@@ -57,7 +57,10 @@ class Cursor:
 
     def length(self) -> int:
         """Returns a length-encoded integer: one byte, or a mark and two, three or eight."""
-        first = self.uint(1)
+        if self.remaining <= 0:
+            self.take(1)
+        first = self._bytes[self.position]
+        self.position += 1
         if first < 0xFB:
             return first
         if first not in _LENGTHS:

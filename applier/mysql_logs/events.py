@@ -180,7 +180,8 @@ class EventReader:
             self._cut(f"{len(header)} bytes of an event's header at byte {offset}")
             return None
         timestamp, kind, server_id, size_bytes, _, flags = _unpack_header(header)
-        if not HEADER_BYTES <= size_bytes <= min(self._size - offset, EVENT_BYTES_MAX):
+        held = self._size - offset
+        if size_bytes < HEADER_BYTES or size_bytes > held or size_bytes > EVENT_BYTES_MAX:
             self._check_size(parse_header(self._path, offset, header), header)
             return None
         body = self._file.read(size_bytes - HEADER_BYTES)

@@ -73,6 +73,7 @@ KEYED_IMAGES_MAX = 10_000
 NO_TABLE_ID = 0xFFFFFF
 """The table id of an event that has no rows, and only ends a statement."""
 _PARTIAL_JSON = 1
+_INTEGERS = {int}
 
 
 class RowKind(Enum):
@@ -112,10 +113,11 @@ def rows_body(event: Event, format: FormatDescription, table: Table) -> RowsBody
         InvalidBinaryLog: they do not fit the table map.
     """
     assert table.columns is not None, "a table whose rows cannot be read"
-    cursor = Cursor(event)
-    cursor.take(6 if format.post_header_of(event.type) == 6 else 8)
-    if format.post_header_of(event.type) == 10 or _E.WRITE_ROWS <= event.type < _E.MARIADB_GTID:
-        cursor.take(max(cursor.uint(2) - 2, 0))
+    cursor, post_header = Cursor(event), format.post_header_of(event.type)
+    cursor.position = 6 if post_header == 6 else 8
+    if post_header == 10 or _E.WRITE_ROWS <= event.type < _E.MARIADB_GTID:
+        extra_bytes = cursor.uint(2)
+        cursor.position += max(extra_bytes - 2, 0)
     count = cursor.length()
     if count != len(table.columns):
         raise event.invalid(
@@ -211,7 +213,7 @@ class WriteSets:
         self._keyed: set[str] = set()
         self._whole: set[str] = set()
         self._stands_for_all = False
-        self._images: dict[tuple[int, RowKind, bytes, bytes], tuple[Table, _KeyedImages]] = {}
+        self._images: dict[tuple[int, int, bytes, bytes], tuple[Table, _KeyedImages]] = {}
 
     def add(
         self,
@@ -232,7 +234,7 @@ class WriteSets:
             self._add_whole(table, name, table.problem, items)
             return 1
         body = rows_body(event, format, table)
-        images = self._keyed_images(table, kind_of(event), body)
+        images = self._keyed_images(table, event, body)
         for before, after in row_pairs(event, table, images.before, images.after, body.content):
             count += 1
             if len(items) > items_max:
@@ -268,14 +270,14 @@ class WriteSets:
             self._stands_for_all |= name in self._keyed
         items[table_item(table.database, table.name)] = name
 
-    def _keyed_images(self, table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
-        key = id(table), kind, body.before, body.after
+    def _keyed_images(self, table: Table, event: Event, body: RowsBody) -> _KeyedImages:
+        key = id(table), event.type, body.before, body.after
         found = self._images.get(key)
         if found is None:
             if len(self._images) >= KEYED_IMAGES_MAX:
                 self._images.clear()
             # The table is kept with it, so that no other one gets its id.
-            found = self._images[key] = table, _made_images(table, kind, body)
+            found = self._images[key] = table, _made_images(table, kind_of(event), body)
         return found[1]
 
 
@@ -352,12 +354,11 @@ def _add_keys(keys: Sequence[_RowKey], values: Sequence[Value], items: dict[int,
             if parts == earlier:
                 continue  # The row has the same key before and after.
             earlier = parts
-            problem = "" if all(type(part) is int for part in parts) else _problem(key, parts)
-            if problem:
-                return problem
-            if None in parts:
-                # A unique key takes any number of rows with a NULL.
-                continue
+            if set(map(type, parts)) != _INTEGERS:
+                if problem := _problem(key, parts):
+                    return problem
+                if None in parts:
+                    continue  # A unique key takes any number of rows with a NULL.
             known = cast(list[KeyValue], parts)
             found[hash_item(key.begin + encode_values(known))] = key.text + readable_values(known)
     items |= found

@@ -60,6 +60,9 @@ class Cause(Enum):
     ALONE = "it runs alone: a view change, a rotation, or no stamps"
     NO_WRITE_SET = "it runs alone: its rows are not known"
 
+    # A simulation counts by cause all the time: Enum's own is a Python function.
+    __hash__ = object.__hash__
+
     @property
     def is_sequential(self) -> bool:
         """True if parallel execution stops for it until all before it is committed."""

@@ -29,6 +29,9 @@ class Step(NamedTuple):
     time_us: int
 
 
+_NOT_BEGUN = Step(Kind.WAIT, 0)
+
+
 class Activity(Generic[What]):
     """What is carried out, in steps, one after the other."""
 
@@ -37,7 +40,7 @@ class Activity(Generic[What]):
     def __init__(self, what: What, steps: Iterator[Step]) -> None:
         self.what = what
         self.steps = steps
-        self.step = Step(Kind.WAIT, 0)
+        self.step = _NOT_BEGUN
         self.is_queued = False
 
 

@@ -138,10 +138,12 @@ class _Simulation:
         coordinator = self._coordinator = Coordinator(scheme, OPTIONS)
         self._processors = Processors(window.costs.cores, window.costs.handover_us)
         self._visible.clear()
-        entries = window.entries(stamps)
+        entries, has_more = window.entries(stamps), True
         while True:
-            if coordinator.length < HELD_MAX:
-                coordinator.append(list(islice(entries, PROGRESS_ENTRIES)))
+            if has_more and coordinator.length < HELD_MAX:
+                taken = list(islice(entries, PROGRESS_ENTRIES))
+                coordinator.append(taken)
+                has_more = bool(taken)
             while group := coordinator.take_committable():
                 self._commit(group)
             if self._idle:
@@ -285,22 +287,29 @@ class _Simulation:
 
 
 def _execution(costs: Costs, time_us: int) -> Iterator[Step]:
-    """Yields the steps of an execution."""
+    """Returns the steps of an execution."""
     if costs.cores is None:
-        yield Step(Kind.WAIT, time_us)
-        return
+        return iter((Step(Kind.WAIT, time_us),))
     demand = costs.demand(time_us)
-    yield Step(Kind.APPLIER, demand.applier_us)
-    yield Step(Kind.SERVER, demand.server_us)
-    yield Step(Kind.WAIT, demand.wait_us)
+    return iter(
+        (
+            Step(Kind.APPLIER, demand.applier_us),
+            Step(Kind.SERVER, demand.server_us),
+            Step(Kind.WAIT, demand.wait_us),
+        )
+    )
 
 
 def _commits(costs: Costs, jobs: int) -> Iterator[Step]:
-    """Yields the steps in which jobs commit as a group."""
+    """Returns the steps in which jobs commit as a group."""
+    if costs.commit_processors_us:
+        return _commits_on_processors(costs, jobs)
+    syncs = 1 if costs.syncs_together else jobs
+    return iter((Step(Kind.WAIT, syncs * costs.commit_us),))
+
+
+def _commits_on_processors(costs: Costs, jobs: int) -> Iterator[Step]:
     sync = Step(Kind.WAIT, costs.commit_us)
-    if not costs.commit_processors_us:
-        yield sync if costs.syncs_together else Step(Kind.WAIT, jobs * costs.commit_us)
-        return
     for job in range(jobs):
         yield Step(Kind.APPLIER, costs.commit_applier_us)
         yield Step(Kind.SERVER, costs.commit_server_us)
