@@ -181,7 +181,9 @@ def column_of(column_type: int, metadata: bytes) -> Column | None:
 
 
 def integer_code(column: Column) -> str:
-    """Returns what `struct` reads an integer by; empty for other types, and for three bytes."""
+    """Returns the format in which `struct` reads an integer; empty for other types, and for one of
+    three bytes.
+    """
     code = _INTEGER_CODES.get(column.type, "")
     return code.upper() if column.unsigned else code
 

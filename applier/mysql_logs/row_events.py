@@ -366,7 +366,7 @@ def _add_keys(keys: Sequence[_RowKey], values: Sequence[Value], items: dict[int,
 
 
 def _problem(key: _RowKey, parts: Sequence[Value]) -> str:
-    """Returns why the values of a key cannot be compared; empty if they can."""
+    """Returns the reason if the values of a key cannot be compared; else an empty text."""
     for part in parts:
         if isinstance(part, Opaque):
             return f"{part.why} (index {key.name})"

@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from ..errors.usage import InvalidOption, MissingOption
+from .connect_flags import ConnectFlags, connecting, parsed
 from .extras import check_extras
 from .verb_options import GROUP_UUID, BlockSize, GcWindow, Json, Window, trace_options
 
@@ -28,6 +29,10 @@ SourceSeconds = Annotated[float, typer.Option(min=0.1, help="Of --source, at mos
 CertificationLog = Annotated[
     Path | None,
     typer.Option(help="A folder with a group's certification log, in place of a trace."),
+]
+Member = Annotated[
+    str | None,
+    typer.Option(help="A running member, host:port, whose binary log stands in place of a trace."),
 ]
 Like = Annotated[
     str | None,
@@ -65,7 +70,9 @@ Processes = Annotated[
 Html = Annotated[Path | None, typer.Option(help="Also write a page with the curves.")]
 
 
+@connecting(help=None)
 def whatif(
+    connect: ConnectFlags,
     trace: Trace = None,
     binlog: Binlog = None,
     keys: Keys = None,
@@ -73,6 +80,7 @@ def whatif(
     transactions: Transactions = 1_000_000,
     seconds: SourceSeconds = 60.0,
     certification_log: CertificationLog = None,
+    member: Member = None,
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8,16",
     scheme: Annotated[list[str] | None, typer.Option(help="Only this scheme. Repeatable.")] = None,
     like: Like = None,
@@ -93,15 +101,9 @@ def whatif(
     """Schedule a stream under every scheme, and compare them."""
     from ...applier.whatif.costs import costs_like
     from ...applier.whatif.scheme_comparison import chosen_lines, parse_workers
-    from .whatif import (
-        WhatIfOptions,
-        whatif_binary_log,
-        whatif_history,
-        whatif_server,
-        whatif_trace,
-    )
+    from . import whatif as verb
 
-    options = WhatIfOptions(
+    options = verb.WhatIfOptions(
         lines=chosen_lines(scheme or ()),
         workers=parse_workers(workers),
         costs=costs_like(
@@ -115,28 +117,36 @@ def whatif(
         commit_group_transactions=commit_group_transactions,
         processes=processes or os.cpu_count() or 1,
         whole=whole,
+        as_json=as_json,
+        html=html,
     )
     given = {"TRACE": trace, "--binlog": binlog, "--source": source}
-    _check_one({**given, "--certification-log": certification_log})
+    _check_one({**given, "--certification-log": certification_log, "--member": member})
     if keys and not binlog:
         raise InvalidOption(name="--keys", value=keys, expected="--binlog beside it")
     if binlog:
-        whatif_binary_log(binlog, options, keys=keys, as_json=as_json, html=html)
+        verb.whatif_binary_log(binlog, options, keys)
     elif source:
-        whatif_server(source, transactions, seconds, options, as_json=as_json, html=html)
+        verb.whatif_server(source, transactions, seconds, options)
     elif certification_log:
         check_extras("certification-log")
-        whatif_history(certification_log, options, as_json=as_json, html=html)
+        verb.whatif_history(certification_log, options)
+    elif member:
+        [address] = parsed([member], several=False, name="--member")
+        verb.whatif_member(address, connect.credentials(), options)
     elif trace:
         certifier = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
-        whatif_trace(trace, certifier, options, as_json=as_json, html=html)
+        verb.whatif_trace(trace, certifier, options)
+
+
+_WAYS = ("--binlog FILE", "--source URL", "--certification-log DIR", "--member ADDRESS")
 
 
 def _check_one(given: Mapping[str, object]) -> None:
     """Raises MissingOption or InvalidOption unless there is one stream."""
     named = [name for name, value in given.items() if value]
     if not named:
-        ways = "behind the verb, or --binlog FILE, --source URL, --certification-log DIR"
+        ways = "behind the verb, or " + ", ".join(_WAYS)
         raise MissingOption(name="TRACE", ways=ways)
     if len(named) > 1:
         first, second, *_ = named

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
+from ...applier.mysql_logs.binary_log_reader import without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
 from ...applier.whatif.comparison_report import Compared, JsonObject, document, page
 from ...applier.whatif.costs import Costs
@@ -35,6 +35,8 @@ from ...certifier.history.trace import ReplaySummary
 from ..errors.usage import InvalidOption
 from ..host.progress_bar import progress
 from ..host.worker_processes import WorkerProcesses
+from ..security.credentials import Credentials
+from .logs_ahead import opened_logs
 from .replay import opened, read_lines
 
 HOT_SHOWN = 10
@@ -88,7 +90,8 @@ class _Process:
 class WhatIfOptions:
     """The runs to compare. `commit_group_transactions`: the size of group commits for a stream that
     does not give it; 1 for none. `processes`: at the same time, for long streams. `whole`: all of a
-    stream is scheduled, however long it is.
+    stream is scheduled, however long it is. `as_json`: the report is printed as JSON; `html`: the
+    file in which it is a page, too.
     """
 
     lines: Sequence[Line]
@@ -97,15 +100,14 @@ class WhatIfOptions:
     commit_group_transactions: int
     processes: int
     whole: bool = False
+    as_json: bool = False
+    html: Path | None = None
 
 
 def whatif_trace(
     trace: str,
     certifier: CertifierOptions,
     options: WhatIfOptions,
-    *,
-    as_json: bool,
-    html: Path | None,
 ) -> None:
     """Compares the schemes on a trace (a path, or `-`), and prints the result.
 
@@ -127,7 +129,7 @@ def whatif_trace(
         "garbage_collections": summary.garbage_collections,
         "notes": notes,
     }
-    _tell(told, workload, options, as_json=as_json, html=html)
+    _tell(told, workload, options)
 
 
 def _read_trace(
@@ -146,10 +148,7 @@ def _read_trace(
 def whatif_binary_log(
     paths: Sequence[Path],
     options: WhatIfOptions,
-    *,
     keys: str | None = None,
-    as_json: bool,
-    html: Path | None,
 ) -> None:
     """Compares the schemes on the files of a binary log, and prints the result.
 
@@ -166,7 +165,7 @@ def whatif_binary_log(
         from .whatif_inputs import server_keys
 
         known = server_keys(keys)
-    logs = [read_binary_log(path, keys=known) for path in paths]
+    logs = opened_logs(paths, known, options.processes)
     works = chain.from_iterable(reader.read(log.path.name, log) for log in logs)
     workload = _loaded(works, options)
     if not reader.transactions:
@@ -177,7 +176,7 @@ def whatif_binary_log(
         "notes": [note for log in logs for note in log.notes],
     }
     unnamed = {table for log in logs for table in log.tables_without_keys}
-    _tell_log(told, unnamed, workload, options, as_json=as_json, html=html)
+    _tell_log(told, unnamed, workload, options)
 
 
 def whatif_server(
@@ -185,9 +184,6 @@ def whatif_server(
     transactions: int,
     seconds: float,
     options: WhatIfOptions,
-    *,
-    as_json: bool,
-    html: Path | None,
 ) -> None:
     """Compares the schemes on what a server commits from now on: so many transactions, or in so
     many seconds, whichever comes first.
@@ -209,12 +205,10 @@ def whatif_server(
         "files": [str(log.url)],
         "notes": [f"{table}: {why}" for table, why in unnamed.items()],
     }
-    _tell_log(told, set(unnamed), workload, options, as_json=as_json, html=html)
+    _tell_log(told, set(unnamed), workload, options)
 
 
-def whatif_history(
-    folder: Path, options: WhatIfOptions, *, as_json: bool, html: Path | None
-) -> None:
+def whatif_history(folder: Path, options: WhatIfOptions) -> None:
     """Compares the schemes on a group's certification log, and prints the result.
 
     Raises:
@@ -229,10 +223,7 @@ def whatif_history(
         expected = "a log with a certified transaction"
         raise InvalidOption(name="--certification-log", value=str(folder), expected=expected)
     notes = [f"scheduled is the longest history, of {history.observer}; {history.others} others"]
-    if not reader.has_keys:
-        notes.append("the log has no keys in words: rows are shown as hashes, tables by guess")
-    if not workload.has_commit_ids:
-        notes.append(_group(workload, options.commit_group_transactions))
+    notes += _notes(reader, workload, options)
     told: JsonObject = {
         "kind": "certification_log",
         "files": [str(folder)],
@@ -241,7 +232,43 @@ def whatif_history(
         "refused": reader.verdicts[Verdict.REFUSED],
         "notes": notes,
     }
-    _tell(told, workload, options, as_json=as_json, html=html)
+    _tell(told, workload, options)
+
+
+def whatif_member(
+    address: str,
+    credentials: Credentials,
+    options: WhatIfOptions,
+) -> None:
+    """Compares the schemes on what a running member has in its binary log, and prints the result.
+
+    Raises:
+        As `MemberLog.rows`.
+        InvalidOption: It has no transaction.
+    """
+    from .whatif_inputs import MemberLog
+
+    reader = HistoryWork()
+    workload = _loaded(reader.read(MemberLog(address, credentials).rows()), options)
+    if not workload.transactions:
+        expected = "a member with a transaction in its binary log"
+        raise InvalidOption(name="--member", value=address, expected=expected)
+    told: JsonObject = {
+        "kind": "member",
+        "files": [address],
+        "notes": _notes(reader, workload, options),
+    }
+    _tell(told, workload, options)
+
+
+def _notes(reader: HistoryWork, workload: Workload, options: WhatIfOptions) -> list[str]:
+    """Makes the group commits that a history lacks; returns what it lacks, in words."""
+    notes = []
+    if not reader.has_keys:
+        notes.append("the log has no keys in words: rows are shown as hashes, tables by guess")
+    if not workload.has_commit_ids:
+        notes.append(_group(workload, options.commit_group_transactions))
+    return notes
 
 
 def _loaded(works: Iterator[Work], options: WhatIfOptions) -> Workload:
@@ -255,9 +282,6 @@ def _tell_log(
     unnamed: set[str],
     workload: Workload,
     options: WhatIfOptions,
-    *,
-    as_json: bool,
-    html: Path | None,
 ) -> None:
     """Compares, and tells what a binary log does not name. `unnamed`: tables without keys."""
     notes = cast(list[str], told["notes"])
@@ -271,7 +295,7 @@ def _tell_log(
     if not workload.has_commit_ids:
         notes.append(_group(workload, options.commit_group_transactions))
     told["tables_without_keys"] = sorted(unnamed)
-    _tell(told, workload, options, as_json=as_json, html=html)
+    _tell(told, workload, options)
 
 
 def _group(workload: Workload, transactions_max: int) -> str:
@@ -289,9 +313,6 @@ def _tell(
     source: JsonObject,
     workload: Workload,
     options: WhatIfOptions,
-    *,
-    as_json: bool,
-    html: Path | None,
 ) -> None:
     """Compares, and prints or writes the report."""
     sample = sample_of(workload, whole=options.whole)
@@ -302,9 +323,9 @@ def _tell(
         for line in options.lines
     ]
     report = document(source, workload, sample, compared, options.workers)
-    if html is not None:
-        html.write_text(page(report), encoding="utf-8")
-    if as_json:
+    if options.html is not None:
+        options.html.write_text(page(report), encoding="utf-8")
+    if options.as_json:
         sys.stdout.write(json.dumps(report, separators=(",", ":")) + "\n")
     else:
         console = Console()

@@ -27,10 +27,15 @@ CERTIFIER = CertifierOptions(
 )
 
 
-def options(*schemes: str, workers: tuple[int, ...] = (1, 4), **more: int) -> WhatIfOptions:
+def options(*schemes: str, workers: tuple[int, ...] = (1, 4), **more: Any) -> WhatIfOptions:
     """What is compared."""
     costs = Costs(execute_us=10, row_us=0, commit_us=0, spread_percent=0)
-    chosen: dict[str, Any] = {"commit_group_transactions": 1, "processes": 1, **more}
+    chosen: dict[str, Any] = {
+        "commit_group_transactions": 1,
+        "processes": 1,
+        "as_json": True,
+        **more,
+    }
     return WhatIfOptions(lines=chosen_lines(schemes), workers=workers, costs=costs, **chosen)
 
 
@@ -53,7 +58,7 @@ def trace(tmp_path: Path) -> Path:
 
 def printed(capsys: pytest.CaptureFixture[str], trace: Path, chosen: WhatIfOptions) -> Any:
     """The document."""
-    whatif_trace(str(trace), CERTIFIER, chosen, as_json=True, html=None)
+    whatif_trace(str(trace), CERTIFIER, chosen)
     return json.loads(capsys.readouterr().out)
 
 
@@ -70,7 +75,7 @@ def of_a_log(metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = tmp_path / "mariadb-bin.000001"
     path.write_bytes(gzip.decompress((LOGS / f"mariadb-10.11-{metadata}.binlog.gz").read_bytes()))
     chosen = options("jobs", "group-commit", workers=(8,))
-    whatif_binary_log([path], chosen, as_json=True, html=None)
+    whatif_binary_log([path], chosen)
     return json.loads(capsys.readouterr().out)
 
 
@@ -106,7 +111,7 @@ def test_the_page_has_the_numbers_of_the_document(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.html"
-    whatif_trace(str(trace), CERTIFIER, options(), as_json=True, html=page)
+    whatif_trace(str(trace), CERTIFIER, options(html=page))
     embedded = re.search(r'type="application/json">(.*?)</script>', page.read_text())
     assert embedded
     assert json.loads(embedded[1]) == json.loads(capsys.readouterr().out)
@@ -139,7 +144,7 @@ def test_windows_of_a_long_stream_are_scheduled_or_all_of_it(
 def test_people_are_told_how_much_was_scheduled(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whatif_trace(str(trace), CERTIFIER, options("jobs"), as_json=False, html=None)
+    whatif_trace(str(trace), CERTIFIER, options("jobs", as_json=False))
     told = " ".join(capsys.readouterr().out.split())
     assert "2 windows of the stream, 6 of its entries (75.0%); a window's speed-up differs" in told
     assert "--whole takes all of it" in told
@@ -148,7 +153,7 @@ def test_people_are_told_how_much_was_scheduled(
 def test_people_are_told_the_fastest_setting_of_each_kind_of_server(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whatif_trace(str(trace), CERTIFIER, options(), as_json=False, html=None)
+    whatif_trace(str(trace), CERTIFIER, options(as_json=False))
     told = " ".join(capsys.readouterr().out.split())
     assert "fastest setting of MySQL is replica_parallel_type=LOGICAL_CLOCK, and" in told
     assert "fastest setting of MariaDB is slave_parallel_mode=optimistic, as jobs ordered" in told
