@@ -212,7 +212,8 @@ def _applier_us() -> float:
 
 def _least_disturbed(rounds: Sequence[Spent]) -> Spent:
     """Returns the lowest twentieth of each part: whatever else runs makes them longer."""
-    return Spent(*(quantiles(each, n=20)[0] for each in zip(*rounds, strict=True)))
+    parts = zip(*rounds, strict=True)
+    return Spent(*(quantiles(each, n=20, method="inclusive")[0] for each in parts))
 
 
 class _MySql:
