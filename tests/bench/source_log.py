@@ -1,7 +1,7 @@
 """A binary log that a MariaDB server writes: sessions at once, each transaction one row of many.
 
-The server's group commits, stamps and sizes of events are real ones; what it does not wait for is
-its disk, so that a million transactions take a minute.
+Events and their sizes are a real server's. It does not wait for its disk, so that a million
+transactions take half a minute; hardly any of them commit as a group then.
 """
 
 from collections.abc import Iterator
