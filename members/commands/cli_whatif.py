@@ -161,6 +161,7 @@ def _costs(like: str | None, measure: str | None) -> "tuple[Costs, Sequence[str]
     """Returns the costs of a target, and notes about them.
 
     Raises:
+        ExtraMissing: modules for SQL servers are not installed.
         InvalidOption: two targets are named, or a file is no report.
         InvalidSetting: no target has the name, or a report has no costs.
         As `costs_at`.
@@ -170,6 +171,7 @@ def _costs(like: str | None, measure: str | None) -> "tuple[Costs, Sequence[str]
     if like and measure:
         raise InvalidOption(name="--like", value=like, expected="none beside --measure")
     if measure:
+        check_extras("member", "postgresql")
         from .target_costs import DATABASE, costs_at
 
         text = f"groupcert: measures a target in database {DATABASE}, which it makes and drops"
