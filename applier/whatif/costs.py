@@ -158,18 +158,48 @@ has measured on two cores. `mariadb-replica`: that server's own replica, without
 """
 
 
-def costs_like(name: str | None, **given: Any) -> Costs:
-    """Returns the costs of a target of `LIKE`, or the defaults for None, with those that are given.
+def costs_of(report: object) -> Costs:
+    """Returns the costs in an earlier report of what-if, without what they were drawn by.
 
     Raises:
-        InvalidSetting: there is no such target, or a cost is below its limit, or has no effect.
+        InvalidSetting: it has none.
+    """
+    known = {name for name in Costs.__slots__ if name != "spread_percent"}
+    workload = report.get("workload") if isinstance(report, dict) else None
+    costs = workload.get("costs") if isinstance(workload, dict) else None
+    found: dict[str, Any] = {}
+    if isinstance(costs, dict):
+        found = {name: costs.get(name) for name in known}
+    if not found or not all(
+        isinstance(value, int) or (name == "cores" and value is None)
+        for name, value in found.items()
+    ):
+        expected = "one that has workload.costs, as --json prints it"
+        raise InvalidSetting(name="report", value=str(report)[:40], expected=expected)
+    return Costs(**found)
+
+
+def costs_like(name: str | None) -> Costs:
+    """Returns the costs of a target of `LIKE`, or the defaults for None.
+
+    Raises:
+        InvalidSetting: there is no such target.
     """
     if name is not None and name not in LIKE:
         raise InvalidSetting(name="like", value=name, expected=f"one of {', '.join(LIKE)}")
-    costs = LIKE[name] if name else Costs()
+    return LIKE[name] if name else Costs()
+
+
+def replaced(costs: Costs, **given: Any) -> Costs:
+    """Returns costs with those that are given in place of their own.
+
+    Raises:
+        InvalidSetting: a cost is below its limit, or has no effect.
+    """
     if (cores := given.get("cores")) and costs.cores is None:
         expected = (
-            "--like mariadb, mariadb-replica or postgresql: without it nothing needs a processor"
+            "--like mariadb, mariadb-replica or postgresql, or --measure: without it nothing "
+            "needs a processor"
         )
         raise InvalidSetting(name="cores", value=cores, expected=expected)
     return replace(costs, **{key: value for key, value in given.items() if value is not None})

@@ -1,9 +1,10 @@
 """The verb `groupcert whatif`: where its stream comes from, what it costs, what is compared."""
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -12,6 +13,9 @@ from ..errors.usage import InvalidOption, MissingOption
 from .connect_flags import ConnectFlags, connecting, parsed
 from .extras import check_extras
 from .verb_options import GROUP_UUID, BlockSize, GcWindow, Json, Window, trace_options
+
+if TYPE_CHECKING:
+    from ...applier.whatif.costs import Costs
 
 Trace = Annotated[str | None, typer.Argument(help="JSON lines, .gz accepted; - is standard input.")]
 Binlog = Annotated[
@@ -36,10 +40,21 @@ Member = Annotated[
 ]
 Like = Annotated[
     str | None,
-    typer.Option(help="Costs as measured: mariadb, mariadb-replica (its own), postgresql or wait."),
+    typer.Option(
+        help="Costs as measured: mariadb, mariadb-replica (its own), postgresql, wait, or those of "
+        "an earlier report, a file."
+    ),
+]
+Measure = Annotated[
+    str | None,
+    typer.Option(
+        help="Measure the costs of a target: mysql://, mariadb:// or postgresql://user@host/. It "
+        "takes a minute, in a database groupcert_whatif, which is made and dropped."
+    ),
 ]
 Cores = Annotated[
-    int | None, typer.Option(min=1, help="Processors of target and applier; with --like.")
+    int | None,
+    typer.Option(min=1, help="Processors of target and applier; with --like or --measure."),
 ]
 ExecuteUs = Annotated[
     int | None,
@@ -84,6 +99,7 @@ def whatif(
     workers: Annotated[str, typer.Option(help="Numbers of workers.")] = "1,2,4,8,16",
     scheme: Annotated[list[str] | None, typer.Option(help="Only this scheme. Repeatable.")] = None,
     like: Like = None,
+    measure: Measure = None,
     cores: Cores = None,
     execute_us: ExecuteUs = None,
     row_us: RowUs = None,
@@ -99,29 +115,31 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Schedule a stream under every scheme, and compare them."""
-    from ...applier.whatif.costs import costs_like
+    from ...applier.whatif.costs import replaced
     from ...applier.whatif.scheme_comparison import chosen_lines, parse_workers
     from . import whatif as verb
 
+    given = {"TRACE": trace, "--binlog": binlog, "--source": source}
+    _check_one({**given, "--certification-log": certification_log, "--member": member})
+    costs, notes = _costs(like, measure)
     options = verb.WhatIfOptions(
         lines=chosen_lines(scheme or ()),
         workers=parse_workers(workers),
-        costs=costs_like(
-            like,
+        costs=replaced(
+            costs,
             cores=cores,
             execute_us=execute_us,
             row_us=row_us,
             commit_us=commit_us,
             spread_percent=spread_percent,
         ),
+        notes=notes,
         commit_group_transactions=commit_group_transactions,
         processes=processes or os.cpu_count() or 1,
         whole=whole,
         as_json=as_json,
         html=html,
     )
-    given = {"TRACE": trace, "--binlog": binlog, "--source": source}
-    _check_one({**given, "--certification-log": certification_log, "--member": member})
     if keys and not binlog:
         raise InvalidOption(name="--keys", value=keys, expected="--binlog beside it")
     if binlog:
@@ -137,6 +155,35 @@ def whatif(
     elif trace:
         certifier = trace_options(group_uuid, gtid_assignment_block_size, gc_window)
         verb.whatif_trace(trace, certifier, options)
+
+
+def _costs(like: str | None, measure: str | None) -> "tuple[Costs, Sequence[str]]":
+    """Returns the costs of a target, and notes about them.
+
+    Raises:
+        ExtraMissing: modules for SQL servers are not installed.
+        InvalidOption: two targets are named, or a file is no report.
+        InvalidSetting: no target has the name, or a report has no costs.
+        As `costs_at`.
+    """
+    from ...applier.whatif.costs import LIKE, costs_like, costs_of
+
+    if like and measure:
+        raise InvalidOption(name="--like", value=like, expected="none beside --measure")
+    if measure:
+        check_extras("member", "postgresql")
+        from .target_costs import DATABASE, costs_at
+
+        text = f"groupcert: measures a target in database {DATABASE}, which it makes and drops"
+        typer.echo(text, err=True)
+        return costs_at(measure)
+    if like and like not in LIKE and Path(like).is_file():
+        try:
+            return costs_of(json.loads(Path(like).read_text("utf-8"))), ()
+        except ValueError:
+            expected = "a report of groupcert whatif --json"
+            raise InvalidOption(name="--like", value=like, expected=expected) from None
+    return costs_like(like), ()
 
 
 _WAYS = ("--binlog FILE", "--source URL", "--certification-log DIR", "--member ADDRESS")

@@ -90,8 +90,8 @@ class _Process:
 class WhatIfOptions:
     """The runs to compare. `commit_group_transactions`: the size of group commits for a stream that
     does not give it; 1 for none. `processes`: at the same time, for long streams. `whole`: all of a
-    stream is scheduled, however long it is. `as_json`: the report is printed as JSON; `html`: the
-    file in which it is a page, too.
+    stream is scheduled, however long it is. `notes`: about the costs. `as_json`: the report is
+    printed as JSON; `html`: the file in which it is a page, too.
     """
 
     lines: Sequence[Line]
@@ -100,6 +100,7 @@ class WhatIfOptions:
     commit_group_transactions: int
     processes: int
     whole: bool = False
+    notes: Sequence[str] = ()
     as_json: bool = False
     html: Path | None = None
 
@@ -315,6 +316,7 @@ def _tell(
     options: WhatIfOptions,
 ) -> None:
     """Compares, and prints or writes the report."""
+    cast(list[str], source["notes"]).extend(options.notes)
     sample = sample_of(workload, whole=options.whole)
     tasks = [(line, workers) for line in options.lines for workers in options.workers]
     done = runs_of(sample.windows, tasks, options.processes)

@@ -1,27 +1,31 @@
 """How long `groupcert whatif` takes for a long history: reading it, and scheduling it 65 times.
 
-The stream: single-row transactions over 100,000 rows of 32 tables in 8 databases. All lines are
-compared at five numbers of workers.
+The stream: single-row transactions over 100,000 rows of 32 tables in 8 databases, in a trace; or
+over as many rows of 8 tables, in a binary log that a MariaDB writes. All lines are compared at five
+numbers of workers.
 """
 
 import json
 import random
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from groupcert.applier.whatif.binary_log_work import BinaryLogWork
 from groupcert.applier.whatif.comparison_report import Compared, document
 from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.scheme_comparison import LINES, sample_of
 from groupcert.applier.whatif.trace_work import TraceWork
-from groupcert.applier.whatif.workload import load
+from groupcert.applier.whatif.workload import Workload, load
+from groupcert.members.commands.logs_ahead import opened_logs
 from groupcert.members.commands.verb_options import GcWindow, trace_options
 from groupcert.members.commands.whatif import runs_of
 from tests.bench.harness import Document, Load, Run, circumstances, scratch
+from tests.bench.source_log import source_log
 
 GROUP = UUID("aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa")
 WORKERS = (1, 2, 4, 8, 16)
@@ -36,6 +40,7 @@ def whatif(
     seed: int = 1,
     processes: int = 2,
     whole: bool = False,
+    log: bool = False,
     before: tuple[str, ...] = (),
 ) -> Document:
     """Reads, schedules and reports a long stream.
@@ -46,12 +51,20 @@ def whatif(
         seed: Of the stream.
         processes: That schedule.
         whole: All of the stream is scheduled, not windows of it.
+        log: The stream is a binary log of a MariaDB server that is started for it.
         before: Files of earlier answers, which the document keeps.
     """
-    loads = [Load("whatif", partial(_compared, processes, whole))]
-    results = run.measure(loads, _trace(transactions, lag, seed))
+    loads = [Load("whatif", partial(_compared, processes, whole, _of_log if log else _of_trace))]
+    stream = source_log(transactions) if log else _trace(transactions, lag, seed)
+    results = run.measure(loads, stream)
     measured = results.get("whatif", [{}])[0]
-    chosen = {"whole": whole, "snapshot_lag_max": lag, "seed": seed, "processes": processes}
+    chosen = {
+        "log": log,
+        "whole": whole,
+        "snapshot_lag_max": lag,
+        "seed": seed,
+        "processes": processes,
+    }
     return {
         "benchmark": "whatif",
         **circumstances(),
@@ -81,13 +94,25 @@ def _trace(transactions: int, lag: int, seed: int) -> Iterator[Path]:
         yield Path(file.name)
 
 
-def _compared(processes: int, whole: bool, trace: Path) -> Document:
-    """Reads, schedules and reports a trace."""
-    began = _spent()
+def _of_trace(path: Path, _processes: int) -> Workload:
     reader = TraceWork(trace_options(GROUP, 1, GcWindow.CLOSE))
-    with trace.open() as source:
+    with path.open() as source:
         workload = load(reader.read(source), Costs())
     workload.group(GROUP_TRANSACTIONS)
+    return workload
+
+
+def _of_log(path: Path, processes: int) -> Workload:
+    [log] = opened_logs([path], None, processes)
+    return load(BinaryLogWork().read(path.name, log), Costs())
+
+
+def _compared(
+    processes: int, whole: bool, read_stream: Callable[[Path, int], Workload], path: Path
+) -> Document:
+    """Reads, schedules and reports a stream."""
+    began = _spent()
+    workload = read_stream(path, processes)
     read = _spent()
     tasks = [(line, workers) for line in LINES for workers in WORKERS]
     sample = sample_of(workload, whole=whole)

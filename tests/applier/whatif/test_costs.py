@@ -1,12 +1,13 @@
 """Costs, and processors that are scarce."""
 
 import json
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from groupcert.applier.whatif.costs import LIKE, Costs, costs_like
+from groupcert.applier.whatif.costs import LIKE, Costs, costs_like, costs_of, replaced
 from groupcert.applier.whatif.scheme_comparison import Line, run_line, sample_of
 from groupcert.applier.whatif.simulation import Run
 from groupcert.applier.whatif.workload import Workload, load
@@ -81,15 +82,37 @@ def test_who_reads_versions_first_takes_longer() -> None:
 
 
 def test_costs_are_those_of_a_target_but_for_what_is_given() -> None:
-    assert costs_like(None, execute_us=None) == Costs()
-    chosen = costs_like("postgresql", cores=16, row_us=None)
+    assert replaced(costs_like(None), execute_us=None) == Costs()
+    chosen = replaced(costs_like("postgresql"), cores=16, row_us=None)
     assert (chosen.cores, chosen.row_us) == (16, LIKE["postgresql"].row_us)
     with pytest.raises(InvalidSetting, match=r"like.*oracle.*mariadb-replica, postgresql"):
         costs_like("oracle")
     with pytest.raises(InvalidSetting, match=r"cores.*1 or more"):
         Costs(cores=0)
     with pytest.raises(InvalidSetting, match=r"cores.*4.*nothing needs a processor"):
-        costs_like("wait", cores=4)
+        replaced(costs_like("wait"), cores=4)
+
+
+def test_costs_are_those_of_an_earlier_report() -> None:
+    costs = LIKE["mariadb"]
+    report = {"workload": {"costs": {**asdict(costs), "spread_percent": 50}}}
+    assert costs_of(json.loads(json.dumps(report))) == costs
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        [],
+        {},
+        {"workload": 1},
+        {"workload": {"costs": 1}},
+        {"workload": {"costs": {"job_us": 1}}},
+        {"workload": {"costs": {**asdict(Costs()), "job_us": "1"}}},
+    ],
+)
+def test_what_is_no_report_is_refused(report: object) -> None:
+    with pytest.raises(InvalidSetting, match=r"report.*workload\.costs, as --json"):
+        costs_of(report)
 
 
 @pytest.mark.parametrize("name", LIKE)
