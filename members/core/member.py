@@ -518,7 +518,8 @@ class Member:
         if self.view.member(batch.incarnation) is None:
             return
         version, view = self.certifier.window.newest_version, self.view
-        self.comparisons.begin(position, version, comparison.requested_us, view.members)
+        with_rows = [each for each in view.members if not each.without_rows]
+        self.comparisons.begin(position, version, comparison.requested_us, with_rows)
         # Alone, as a view change: it waits for all before it, and all after it waits for it.
         into.entries.append(RelayEntry.view_change(position, version, view.view_id))
 

@@ -43,6 +43,8 @@ class ViewMember:
     """
     release: str = field(default="", compare=False)
     """The release that it runs; empty: not known."""
+    without_rows: bool = field(default=False, compare=False)
+    """It keeps no rows."""
 
     @property
     def newest_format(self) -> int:
@@ -62,6 +64,8 @@ class ViewMember:
         weight: int,
         format_version: int = 0,
         release: str = "",
+        *,
+        without_rows: bool = False,
     ) -> Self:
         """Returns the member that `dump` was called on, with what it has announced."""
         return cls(
@@ -71,6 +75,7 @@ class ViewMember:
             weight=weight,
             format_version=format_version,
             release=release,
+            without_rows=without_rows,
         )
 
 

@@ -85,7 +85,7 @@ class MemberRuntime(Driver):
         start: RunStart = NORMAL_START,
         server: RowsServer | None = None,
     ) -> None:
-        """Opens what it works with. `server`: keeps the rows; None: the store does."""
+        """Opens what it works with. `server`: keeps the rows; None: the store does, or nobody."""
         member = Member(member_options(config), decisions_of(config))
         super().__init__(member, config.compare_period_s * 1_000_000)
         self.config = config
@@ -213,8 +213,8 @@ class MemberRuntime(Driver):
         )
 
     def check_readable(self) -> None:
-        """Raises NotServing while visible rows may belong to no version, RowsAtServer if they are
-        not here.
+        """Raises NotServing while visible rows may belong to no version; RowsAtServer, RowsNotKept
+        if there are none here.
         """
         self.rows.check_readable(self.config.member)
 
@@ -375,8 +375,9 @@ class MemberRuntime(Driver):
 
     async def _check_copy(self) -> None:
         """Returns once the rows of a copy are known to be the group's. Raises RowsDiffer."""
+        has_rows = self.config.postgresql is None and self.config.rows == "kept"
         if self._state_store.is_copy() and (
-            self.config.postgresql is not None  # The rows are no part of the copy.
+            not has_rows  # They are no part of the copy.
             or await check_copy(
                 self.member, self.config, self._recovered_position, lambda: self.trusts_log
             )

@@ -166,6 +166,10 @@ class MemberConfig(SecuritySettings):
     """The group's: only one member, the primary, takes transactions. Default false: all do."""
     members_allowed: Listed[Name] = ()
     """The group's: names that may join. Default: empty, any name may join."""
+    rows: Literal["kept", "none"] = "kept"
+    """With "none" the member certifies, votes and may keep a certification log, and has no rows:
+    for a third site, beside two that have them. Default "kept": in its store, or at the server of
+    `postgresql`."""
     postgresql: str | None = None
     """The server that keeps the member's rows, `postgresql://...`, attached before: its clients
     commit by SQL. Default: none, the member's own store keeps them."""
@@ -199,7 +203,7 @@ class MemberConfig(SecuritySettings):
 
     weight: int = Field(default=WEIGHT, ge=0, le=100)
     """In single-primary mode the member of the view with the largest weight is elected. Default:
-    Group Replication's."""
+    Group Replication's; without rows 0, elected last."""
     suspicion_timeout_ms: Positive = 5_000
     """How long another member may be silent before it is shown as suspected, in ms. Default: Group
     Replication's."""
@@ -308,7 +312,9 @@ class MemberConfig(SecuritySettings):
     @model_validator(mode="before")
     @classmethod
     def _has_default_of_kind(cls, named: dict[str, object]) -> dict[str, object]:
-        """Takes the default of `binary_log` for the kind of member."""
+        """Takes the defaults of `binary_log` and `weight` for the kind of member."""
+        if named.get("rows") == "none":
+            return {"binary_log": False, "weight": 0, **named}
         return {"binary_log": False, **named} if named.get("postgresql") else named
 
     @model_validator(mode="after")
@@ -342,6 +348,17 @@ class MemberConfig(SecuritySettings):
             )
         if (scheme := self._tls_scheme) and self.log_tls is None:
             raise ValueError(f"log_servers: {scheme}:// needs the files log_tls_... or tls_...")
+        return self
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> "MemberConfig":
+        if self.rows == "none" and self.postgresql is not None:
+            raise ValueError('rows is "none": expected no postgresql, which keeps rows')
+        if self.rows == "none" and self.binary_log:
+            raise ValueError(
+                'binary_log is true: expected false with rows = "none"; replicas follow a member '
+                "that keeps rows"
+            )
         return self
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ from groupcert.certifier.errors import (
 )
 from groupcert.certifier.storage.info_store import CertificationInfoStore
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core.recovery_plan import Candidate, choose_donor, why_none
+from groupcert.members.core.recovery_plan import Candidate, Needs, choose_donor, why_none
 from groupcert.members.errors.recovery import CorruptCopy, ExtraTransactions, NoDonor
 from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.recovery.manifest import CopyManifest
@@ -108,7 +108,7 @@ class Recovery:
     def _choose(self, now_ms: int) -> None:
         donors = [(each.candidate(), each) for each in self._donors()]
         candidates = [candidate for candidate, _ in donors]
-        choice = choose_donor(candidates, asker=self._joiner.member, failed=self._failures)
+        choice = choose_donor(candidates, Needs(self._joiner.member), self._failures)
         if choice is None:
             self._next_round(candidates, now_ms)
             return
@@ -128,7 +128,7 @@ class Recovery:
         joiner = self._joiner
         self._rounds += 1
         if self._rounds >= ROUNDS_MAX:
-            cause = why_none(candidates, joiner.member, self._failures)
+            cause = why_none(candidates, Needs(joiner.member), self._failures)
             raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
         self._failures = {}
         self._round_ms = now_ms + ROUND_MS
