@@ -67,7 +67,7 @@ class NoRows:
             certifier = self._member.certifier
             self._done = Checkpoint(
                 version=certifier.window.newest_version,
-                position=position_of(self._member.log_sequence + 1, 0) - 1,
+                position=position_of(self._member.log_sequence, 0),
                 gtid_executed=certifier.executed(),
             )
         return self._done
