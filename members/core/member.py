@@ -265,7 +265,11 @@ class Member:
         return self.reports.of(incarnation)
 
     def durable_log_sequences(self) -> list[int]:
-        """Returns for each member of the view the last message that it needs no more, or 0."""
+        """Returns for each member of the view the last message that it needs no more, or 0; 0 for
+        all while none of them keeps rows, and one that has departed may: it has the log alone.
+        """
+        if self.departures.named() and all(each.without_rows for each in self.view.members):
+            return [0 for _ in self.view.members]
         return [self.reports.durable(each.incarnation) for each in self.view.members]
 
     def is_suspected(self, incarnation: int) -> bool:
