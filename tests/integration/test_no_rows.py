@@ -17,6 +17,7 @@ from groupcert.certifier.storage.reading import reading
 from groupcert.certifier.storage.store import Family
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.membership import RowsNotKept
+from groupcert.members.recovery.copies import OF_ROWS
 from groupcert.v1 import group_pb2
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT
 from tests.commands import groupcert as command
@@ -35,7 +36,6 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.in_turns]
 FINE, FINDING, USAGE, UNAVAILABLE = range(4)
 COMMITS = 50
 NONE = "m3"
-OF_ROWS = (Family.DATA, Family.RELAY, Family.BINARY_LOG, Family.FRAGMENTS)
 
 
 @pytest.fixture(scope="module")

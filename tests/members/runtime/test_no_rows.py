@@ -15,6 +15,7 @@ from groupcert.members.core.views import ViewMember
 from groupcert.members.door.callers import Callers
 from groupcert.members.errors.membership import NotComparable, RowsNotKept
 from groupcert.members.rebuild.holding import holding
+from groupcert.members.recovery.copies import OF_ROWS
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.services.admin import AdminService
 from groupcert.members.services.binary_log import binary_log_of
@@ -26,7 +27,6 @@ from tests.members.process.test_lifecycle import config_of, living
 from tests.sim.memory_order import MemoryLog, MemoryOrder
 from tests.waiting import until
 
-OF_ROWS = (Family.DATA, Family.RELAY, Family.BINARY_LOG, Family.FRAGMENTS)
 FRAGMENT_BYTES = 64 << 10
 NONE: dict[str, Any] = {"rows": "none", "fragment_bytes": FRAGMENT_BYTES}
 NO_CONTEXT: Any = None
