@@ -320,9 +320,12 @@ def note_place_of_rows(store: Store, config: MemberConfig, *, at_server: bool) -
     Raises:
         InvalidSetting: The data folder was begun with another setting.
     """
-    is_begun = store.get(Family.META, LOG_IDENTITY_KEY) is not None
-    before = "kept" if store.get(Family.META, NO_ROWS_KEY) is None else "none"
-    if is_begun and config.rows != before:
+    before = config.rows
+    if store.get(Family.META, NO_ROWS_KEY) is not None:
+        before = "none"
+    elif store.get(Family.META, LOG_IDENTITY_KEY) is not None:
+        before = "kept"
+    if config.rows != before:
         expected = (
             f'"{before}", as this data folder was begun: keep it so, or start the member with '
             "another, empty folder, into which it copies what it needs"

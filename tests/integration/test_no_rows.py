@@ -17,10 +17,12 @@ from groupcert.certifier.storage.reading import reading
 from groupcert.certifier.storage.store import Family
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.errors.membership import RowsNotKept
+from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.recovery.copies import OF_ROWS
 from groupcert.v1 import group_pb2
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT
 from tests.commands import groupcert as command
+from tests.integration.test_console import get
 from tests.integration.test_recovery import (
     assert_one_digest,
     events_of,
@@ -42,7 +44,7 @@ NONE = "m3"
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     folder = tmp_path_factory.mktemp("no-rows")
     settings = {"stable_set_period_ms": 200}
-    own = {NONE: {"rows": "none"}}
+    own = {NONE: {"rows": "none", "metrics_address": f"{HOST}:{free_port()}"}}
     with LocalGroup(
         folder, settings=settings, own_settings=own, certification_logs=folder / "logs"
     ) as group:
@@ -119,6 +121,16 @@ def test_verbs_that_need_rows_name_members_that_have_them(
     assert list(tmp_path.iterdir()) == []
     done = command("group", "mode", "single-primary", "--primary", NONE, address)
     assert "expected a member that keeps rows: m1, m2" in done.stderr
+
+
+def test_its_console_and_metrics_are_those_of_a_member(group: LocalGroup) -> None:
+    console = f"http://{group.status(NONE).observer.console_address}"
+    _, said = get(console, "/console.json")
+    told = {each["name"]: each["without_rows"] for each in json.loads(said)["members"]}
+    assert told == {"m1": False, "m2": False, NONE: True}
+    status, metrics = get(console, "/metrics")
+    assert status == 200
+    assert "\ngroupcert_member_certified_version " in metrics
 
 
 def test_an_expelled_one_rejoins(group: LocalGroup) -> None:

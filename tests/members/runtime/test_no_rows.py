@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ async def test_who_asks_it_for_rows_hears_where_some_are(tmp_path: Path) -> None
             runtime.check_readable()
         member = runtime.member
         second = ViewMember(name="m2", incarnation=7, address="h:2")
-        member.view = member.view.follow(member.view.view_id, member.view.with_member(second))  # type: ignore[assignment]  # it follows
+        member.view = replace(member.view, members=member.view.with_member(second))
         for asked in (
             runtime.check_readable,
             runtime.rows.open_snapshot,
@@ -118,6 +119,15 @@ async def test_a_data_folder_stays_with_or_without_rows(
     async with living(tmp_path, log, rows=before) as process:
         await process.online()
         assert process.runtime.committed_version == 1
+
+
+async def test_a_folder_without_rows_is_one_before_its_member_has_read_a_log(
+    tmp_path: Path,
+) -> None:
+    order = MemoryOrder(MemoryLog("g"))
+    MemberRuntime(config_of(tmp_path, **NONE), order, lambda state: None).close()
+    with pytest.raises(InvalidSetting, match="rows is 'kept': expected \"none\""):
+        MemberRuntime(config_of(tmp_path), order, lambda state: None)
 
 
 async def test_a_log_is_not_rebuilt_from_it(tmp_path: Path) -> None:
