@@ -121,7 +121,7 @@ async def test_a_data_folder_stays_with_or_without_rows(
         assert process.runtime.committed_version == 1
 
 
-async def test_a_folder_without_rows_is_one_before_its_member_has_read_a_log(
+async def test_a_folder_is_without_rows_before_its_member_has_read_a_log(
     tmp_path: Path,
 ) -> None:
     order = MemoryOrder(MemoryLog("g"))
