@@ -299,11 +299,13 @@ def _check_member(runtime: MemberRuntime, name: str) -> ViewMember:
 
 
 def _check_primary(runtime: MemberRuntime, name: str) -> None:
-    """Raises InvalidSetting unless a member of the view has rows that clients can write."""
-    if _check_member(runtime, name).without_rows:
-        view = runtime.member.view.members
-        names = ", ".join(each.name for each in view if not each.without_rows)
-        expected = f"a member that keeps rows: {names or 'none is in the view'}"
+    """Raises InvalidSetting for a member that is not in the view, or without rows where some have
+    rows.
+    """
+    is_without = _check_member(runtime, name).without_rows
+    names = [each.name for each in runtime.member.view.members if not each.without_rows]
+    if is_without and names:
+        expected = f"a member that keeps rows: {', '.join(names)}"
         raise InvalidSetting(name="primary", value=name, expected=expected)
 
 

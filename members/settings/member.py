@@ -203,7 +203,7 @@ class MemberConfig(SecuritySettings):
 
     weight: int = Field(default=WEIGHT, ge=0, le=100)
     """In single-primary mode the member of the view with the largest weight is elected. Default:
-    Group Replication's; without rows 0, elected last."""
+    Group Replication's."""
     suspicion_timeout_ms: Positive = 5_000
     """How long another member may be silent before it is shown as suspected, in ms. Default: Group
     Replication's."""
@@ -312,10 +312,9 @@ class MemberConfig(SecuritySettings):
     @model_validator(mode="before")
     @classmethod
     def _has_default_of_kind(cls, named: dict[str, object]) -> dict[str, object]:
-        """Takes the defaults of `binary_log` and `weight` for the kind of member."""
-        if named.get("rows") == "none":
-            return {"binary_log": False, "weight": 0, **named}
-        return {"binary_log": False, **named} if named.get("postgresql") else named
+        """Takes the default of `binary_log` for the kind of member."""
+        has_store = not named.get("postgresql") and named.get("rows") != "none"
+        return named if has_store else {"binary_log": False, **named}
 
     @model_validator(mode="after")
     def _check_suspicion(self) -> "MemberConfig":

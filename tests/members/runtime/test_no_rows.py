@@ -89,9 +89,15 @@ async def test_who_asks_it_for_rows_hears_where_some_are(tmp_path: Path) -> None
 
 
 async def test_it_cannot_be_made_the_primary(tmp_path: Path) -> None:
-    """Nobody could write then but who brings a write set."""
+    """While others have rows: nobody could write then but who brings a write set."""
     async with living(tmp_path, single_primary=True, **NONE) as process:
         await process.online()
+        member = process.runtime.member
+        assert member.view.primary == "m1"
+        second = ViewMember(name="m2", incarnation=7, address="h:2")
+        view = replace(member.view, members=member.view.with_member(second))
+        member.view = view.in_mode(single_primary=True)
+        assert member.view.primary == "m2"
         current = CurrentRuntime()
         current.runtime = process.runtime
         admin = AdminService(current, Callers(None, has_tls=False))
@@ -102,7 +108,7 @@ async def test_it_cannot_be_made_the_primary(tmp_path: Path) -> None:
             ),
         ]
         for call in calls:
-            with pytest.raises(InvalidSetting, match="a member that keeps rows: none is in the"):
+            with pytest.raises(InvalidSetting, match="expected a member that keeps rows: m2"):
                 await call()
 
 
