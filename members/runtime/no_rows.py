@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 
 from ...applier.engine.applier import ApplierState, ApplierStatus
 from ...applier.queue.relay_group import RelayEntry, RelayGroup
-from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher
+from ...applier.queue.target_progress import Checkpoint
 from ...certifier.position import position_of
 from ..core.member import Member
 from ..errors.membership import NotComparable, RowsNotKept
@@ -24,6 +24,13 @@ class Takes(Protocol):
 
     def on_committed(self, version: int, position: int, /) -> None:
         """Takes the newest version that is visible, and its position."""
+
+
+class Flushes(Protocol):
+    """A `DurabilityFlusher`, as `NoRows` uses it."""
+
+    def request(self, version: int, /) -> None:
+        """Has the store flushed once `version` is visible."""
 
 
 class NoComparison:
@@ -52,7 +59,7 @@ class NoComparison:
 class NoRows:
     """One run of a member that keeps no rows."""
 
-    def __init__(self, member: Member, driver: Takes, flusher: DurabilityFlusher) -> None:
+    def __init__(self, member: Member, driver: Takes, flusher: Flushes) -> None:
         """Begins where the state of `member` is, once that is loaded."""
         self.comparison = NoComparison(member.me.name)
         self._member = member
