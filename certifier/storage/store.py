@@ -9,7 +9,7 @@ fsync).
 import json
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -486,6 +486,18 @@ def open_families(path: Path, access: AccessType) -> Rdict:
         )
     except Exception as error:
         raise explained(path, error) from error
+
+
+def drop_families(path: Path, families: Iterable[Family]) -> None:
+    """Empties families of a store that no process has open, without reading them."""
+    opened = open_families(path, AccessType.read_write())
+    try:
+        for family in families:
+            opened.drop_column_family(family.value)
+    except Exception as error:
+        raise explained(path, error) from error
+    finally:
+        opened.close()
 
 
 def _options() -> Options:

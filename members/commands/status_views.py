@@ -202,6 +202,9 @@ def status_table(document: JsonObject) -> RenderableType:
     notes += sorted({_words(row) for row in members if row.get("skipped_last")})
     notes += [f"{row['name']}: RECOVERING {_copied(row)}" for row in members if _copied(row)]
     notes += _formats(document, members)
+    notes += [
+        f"{row['name']} keeps no rows" for row in _rows(document, "view") if row["without_rows"]
+    ]
     primary = f", primary {document['primary']}" if document["primary"] else ""
     releases = {str(row["release"]) for row in members if row.get("release")}
     alike = f", release {releases.pop()}" if len(releases) == 1 else ""

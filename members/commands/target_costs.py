@@ -223,7 +223,7 @@ class _MySql:
     value = "VARCHAR(255) CHARACTER SET utf8mb4"
     exists = f"SELECT 1 FROM information_schema.schemata WHERE schema_name = '{DATABASE}'"
     drop = f"DROP DATABASE {DATABASE}"
-    open_target = staticmethod(mysql.open_target)
+    server = mysql.MySqlServer
 
     @staticmethod
     def connect(url: str) -> Any:
@@ -250,7 +250,7 @@ class _PostgreSql:
     value = "text"
     exists = f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"
     drop = f"DROP DATABASE {DATABASE} WITH (FORCE)"
-    open_target = staticmethod(postgresql.open_target)
+    server = postgresql.PostgreSqlServer
 
     @staticmethod
     def connect(url: str) -> Any:
@@ -296,7 +296,7 @@ def _scratch(url: str) -> Iterator[tuple[SqlTarget, Callable[[], Sequence[int]]]
                 for name in _TABLES:
                     inside(f"CREATE TABLE {name} (id int PRIMARY KEY, value {kind.value})")
             schema = SqlSchema.parse(_SCHEMA, decode_changes)
-            target = kind.open_target(own, schema, replica="whatif", workers=GROUP)
+            target = SqlTarget(kind.server(own), schema, replica="whatif", workers=GROUP)
             with closing(target):
                 yield target, lambda: _running(kind, query) if parts.hostname in _HERE else []
         finally:

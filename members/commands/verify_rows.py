@@ -182,12 +182,15 @@ def _document(
         "equal": not unlike and not any(each.differing_ranges for each in members),
         "differences": [each._asdict() for each in differences[:KEYS_MAX]],
         "has_more": len(differences) > KEYS_MAX,
+        "without_rows": [each.name for each in status.members if each.without_rows],
         "unread": unread,
     }
 
 
 def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     members = document["members"]
+    if document["without_rows"]:
+        yield f"left out, without rows: {', '.join(document['without_rows'])}"
     if document["equal"]:
         for alike in _by_tables(members):
             names = ", ".join(each["member"] for each in alike)

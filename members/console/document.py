@@ -91,6 +91,7 @@ def _members(seen: Seen) -> Iterator[JsonObject]:
             "name": name,
             "address": there.address if there else gone.address if gone else "",
             "role": role_name(seen.status, name) if there else "",
+            "without_rows": bool(there and there.without_rows),
             "silent_ms": there.silent_ms if there else 0,
             "suspected": bool(there and there.suspected),
             "unreachable_since_us": peer.silent_since_us if peer else 0,

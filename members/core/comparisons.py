@@ -9,7 +9,7 @@ trusted; with two members it is unknown which of them is right. Pure.
 
 Members whose rows a PostgreSQL server keeps are compared among themselves, and others among
 themselves: a store has no rows from before a table was attached, and has others as they were
-written, under the columns of that time.
+written, under the columns of that time. Members that keep no rows are not asked.
 """
 
 from collections import Counter

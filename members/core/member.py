@@ -265,7 +265,11 @@ class Member:
         return self.reports.of(incarnation)
 
     def durable_log_sequences(self) -> list[int]:
-        """Returns for each member of the view the last message that it needs no more, or 0."""
+        """Returns for each member of the view the last message that it needs no more, or 0; 0 for
+        all while none of them keeps rows, and one that has departed may: it has the log alone.
+        """
+        if self.departures.named() and all(each.without_rows for each in self.view.members):
+            return [0 for _ in self.view.members]
         return [self.reports.durable(each.incarnation) for each in self.view.members]
 
     def is_suspected(self, incarnation: int) -> bool:
@@ -518,7 +522,8 @@ class Member:
         if self.view.member(batch.incarnation) is None:
             return
         version, view = self.certifier.window.newest_version, self.view
-        self.comparisons.begin(position, version, comparison.requested_us, view.members)
+        with_rows = [each for each in view.members if not each.without_rows]
+        self.comparisons.begin(position, version, comparison.requested_us, with_rows)
         # Alone, as a view change: it waits for all before it, and all after it waits for it.
         into.entries.append(RelayEntry.view_change(position, version, view.view_id))
 

@@ -4,7 +4,7 @@ The rule it keeps: all of it follows from the log, so a checkpoint of any age is
 after it is read again. Pure.
 """
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from .log_records import GroupSettings
 from .member import Member
@@ -20,6 +20,7 @@ class MemberCheckpoint(TypedDict):
     primary: str
     format_version: int
     announced: list[tuple[int, int, str]]
+    without_rows: NotRequired[list[int]]
     settings: list[object]
     batch_numbers: list[tuple[int, int]]
     reports: list[tuple[int, int, int]]
@@ -40,6 +41,7 @@ def checkpoint_of(member: Member) -> MemberCheckpoint:
         primary=member.view.primary,
         format_version=member.view.format_version,
         announced=[(m.incarnation, m.format_version, m.release) for m in member.view.members],
+        without_rows=[m.incarnation for m in member.view.members if m.without_rows],
         settings=list(member.settings),
         batch_numbers=member.numbers.dump(),
         reports=member.reports.dump(),
@@ -58,10 +60,12 @@ def restore(member: Member, checkpoint: MemberCheckpoint) -> None:
     Raises ReleaseTooOld if the group writes a format of the log that the member does not read.
     """
     announced = {run: (newest, release) for run, newest, release in checkpoint["announced"]}
+    without_rows = {*checkpoint.get("without_rows", ())}
     view = View(
         view_id=checkpoint["view_id"],
         members=tuple(
-            ViewMember.restored(*each, *announced[each[1]]) for each in checkpoint["view"]
+            ViewMember.restored(*each, *announced[each[1]], without_rows=each[1] in without_rows)
+            for each in checkpoint["view"]
         ),
         primary=checkpoint["primary"],
         format_version=checkpoint["format_version"],

@@ -22,6 +22,16 @@ class RecoveryPlan(NamedTuple):
     reason: str
 
 
+class Needs(NamedTuple):
+    """What a member needs of its donor's state."""
+
+    asker: str
+    server_version: int | None = None
+    """Up to which version its PostgreSQL server has executed all; None: its store keeps rows."""
+    without_rows: bool = False
+    """It keeps none."""
+
+
 class Candidate(NamedTuple):
     """A member that may give a copy, as its status describes it."""
 
@@ -32,12 +42,16 @@ class Candidate(NamedTuple):
     committed_version: int
     relay_first_version: int = 0
     """The oldest version of which it has the changes, and no rows; 0: it has rows."""
+    without_rows: bool = False
+    """It has neither rows nor changes."""
 
-    def why_unfit(self, server_version: int | None) -> str:
-        """Returns the reason why its state is of no use to a member whose PostgreSQL server has
-        executed all up to a version; None: to one whose store keeps its rows. Empty: it is of use.
-        """
-        first = self.relay_first_version
+    def why_unfit(self, needs: Needs) -> str:
+        """Returns the reason why its state is of no use; empty: it is of use."""
+        first, server_version = self.relay_first_version, needs.server_version
+        if needs.without_rows:
+            return ""
+        if self.without_rows:
+            return "keeps no rows"
         if server_version is None:
             return "has no rows, which are at its PostgreSQL server" if first else ""
         if not first:
@@ -142,11 +156,7 @@ def why_gap(gap: LogGap, state: LogState) -> GroupcertError:
 
 
 def choose_donor(
-    candidates: Iterable[Candidate],
-    *,
-    asker: str,
-    failed: Iterable[str] = (),
-    server_version: int | None = None,
+    candidates: Iterable[Candidate], needs: Needs, failed: Iterable[str] = ()
 ) -> DonorChoice | None:
     """Chooses, of the ONLINE members whose state is of use (see `Candidate.why_unfit`), the one
     that lacks least of what the group has certified; of several the first by name. Returns None if
@@ -158,9 +168,9 @@ def choose_donor(
         each
         for each in known
         if each.state == "ONLINE"
-        and each.name != asker
+        and each.name != needs.asker
         and each.address not in excluded
-        and not each.why_unfit(server_version)
+        and not each.why_unfit(needs)
     ]
     if not able:
         return None
@@ -182,19 +192,14 @@ def choose_donor(
     return DonorChoice(donor, reason)
 
 
-def why_none(
-    candidates: Sequence[Candidate],
-    asker: str,
-    failures: Mapping[str, str],
-    server_version: int | None = None,
-) -> str:
+def why_none(candidates: Sequence[Candidate], needs: Needs, failures: Mapping[str, str]) -> str:
     """Returns the reasons why `choose_donor` finds no member that can give a copy."""
     causes = [f"{address}: {cause}" for address, cause in failures.items()]
     for each in sorted(set(candidates)):
-        if each.address in failures or each.name == asker:
+        if each.address in failures or each.name == needs.asker:
             continue
         is_online = each.state == "ONLINE"
-        why = each.why_unfit(server_version) if is_online else f"is {each.state}"
+        why = each.why_unfit(needs) if is_online else f"is {each.state}"
         causes.append(f"{each.name} at {each.address} {why}")
     return "; ".join(causes) or "there is nobody else"
 

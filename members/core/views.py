@@ -43,6 +43,8 @@ class ViewMember:
     """
     release: str = field(default="", compare=False)
     """The release that it runs; empty: not known."""
+    without_rows: bool = field(default=False, compare=False)
+    """It keeps no rows."""
 
     @property
     def newest_format(self) -> int:
@@ -62,6 +64,8 @@ class ViewMember:
         weight: int,
         format_version: int = 0,
         release: str = "",
+        *,
+        without_rows: bool = False,
     ) -> Self:
         """Returns the member that `dump` was called on, with what it has announced."""
         return cls(
@@ -71,6 +75,7 @@ class ViewMember:
             weight=weight,
             format_version=format_version,
             release=release,
+            without_rows=without_rows,
         )
 
 
@@ -114,11 +119,13 @@ class View:
     def with_primary(self, name: str) -> "View":
         """Returns this view with the named member as its primary; without a name, the elected one.
 
-        Elected is the member with the largest weight, of several the first by name.
+        Elected is the member with the largest weight, of several the first by name. While some keep
+        rows it is one of these: clients could write nothing at another.
         Source: MySQL 8.4 Reference Manual, 20.1.3.1, Single-Primary Mode.
         """
-        if self.named(name) is None:
-            chosen = min(self.members, key=lambda each: (-each.weight, each.name), default=None)
+        able = [each for each in self.members if not each.without_rows] or self.members
+        if all(each.name != name for each in able):
+            chosen = min(able, key=lambda each: (-each.weight, each.name), default=None)
             name = chosen.name if chosen else ""
         return replace(self, primary=name)
 

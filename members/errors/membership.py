@@ -8,7 +8,8 @@ Unavailable
 ├── NotComparable             NOT_COMPARABLE
 ├── NotPrimary                NOT_PRIMARY
 ├── OutOfGroup                OUT_OF_GROUP
-└── ReleaseTooOld             RELEASE_TOO_OLD
+├── ReleaseTooOld             RELEASE_TOO_OLD
+└── RowsNotKept               ROWS_NOT_KEPT
 Fenced
 ├── NameTaken                 NAME_TAKEN
 ├── RowsDiffer                ROWS_DIFFER
@@ -128,6 +129,15 @@ class RowsDiffer(Fenced):
     ranges: str
     """How many ranges of keys, and which."""
     mending: str
+
+
+class RowsNotKept(Unavailable):
+    """A member was asked for rows that keeps none."""
+
+    message = "{member} keeps no rows (its setting rows is none): ask one that does, {others}"
+    member: str
+    others: str
+    """Names and addresses of those in the view, or that there is none."""
 
 
 class StillFenced(Fenced):

@@ -69,6 +69,7 @@ def joiner_of(config: MemberConfig, runtime: MemberRuntime) -> Joiner:
         ),
         gtid_executed=checkpoint.gtid_executed if checkpoint else GtidSet(),
         server_version=checkpoint.version if checkpoint and config.postgresql else None,
+        without_rows=config.rows == "none",
         credentials=config.credentials(),
     )
 

@@ -33,6 +33,7 @@ from ..errors.rebuild import FolderInUse
 from ..host.file_lock import lock
 from ..recovery import store_swap
 from ..runtime.log_start import LOG_FENCES
+from ..runtime.opening import NO_ROWS_KEY
 from ..runtime.state_store import (
     FENCE_KEY,
     LAST_MESSAGE_KEY,
@@ -174,6 +175,12 @@ def _read_all(store: StoreReader, family: Family, on_read: OnRead) -> None:
 
 
 def _found(folder: Path, store: StoreReader) -> Holding:
+    if store.get(Family.META, NO_ROWS_KEY) is not None:
+        expected = (
+            "the data folder of a member that keeps rows: this one has no transactions; leave it "
+            "out, with --without and its name"
+        )
+        raise InvalidSetting(name="DATA_FOLDER", value=str(folder), expected=expected)
     parts = [store.get(Family.META, key) for key in (IDENTITY_KEY, LOG_IDENTITY_KEY, MEMBER_KEY)]
     if None in parts:
         expected = (

@@ -17,10 +17,19 @@ from pathlib import Path
 import structlog
 
 from ...certifier.errors import NotServing
-from ...certifier.storage.store import ROCKSDB_FOLDER, Family, Store
+from ...certifier.storage.store import (
+    ROCKSDB_FOLDER,
+    Family,
+    Store,
+    StoreIdentity,
+    drop_families,
+)
+from ..core.log_records import LARGE_NUMBER_MAX
 from ..core.member import Member
 from ..core.views import MemberState, View
 from ..errors.recovery import CopyExpired, TooManyCopies
+from ..large_transactions.fragment_store import drop_kept
+from ..runtime.opening import NO_ROWS_KEY, ROWS_AT_SERVER_KEY
 from ..runtime.runtime import MemberRuntime
 from ..runtime.state_store import LOG_IDENTITY_KEY
 from ..total_order.port import LogIdentity
@@ -33,6 +42,8 @@ COPIES_MAX = 2
 """Copies at a time: each keeps files on disk that the store itself has no use for any more."""
 LEASE_SECONDS = 60
 """Seconds until a copy that is not read is removed."""
+OF_ROWS = (Family.DATA, Family.RELAY, Family.BINARY_LOG, Family.FRAGMENTS)
+"""What a member that keeps no rows does without."""
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -83,15 +94,18 @@ class Copies:
         self._opening = 0
         self._is_clean = False
 
-    async def open(self, runtime: MemberRuntime, asker: str) -> Copy:
+    async def open(self, runtime: MemberRuntime, asker: str, *, without_rows: bool = False) -> Copy:
         """Makes a copy of a member's state as of now.
 
         Raises:
             NotServing: The member is not ONLINE.
+            RowsNotKept: It has no rows, and the asker needs some.
             TooManyCopies: Close one first.
             DiskFull: There is no space.
         """
         check_donor(runtime)
+        if runtime.config.rows == "none" and not without_rows:
+            runtime.check_readable()
         if len(self._open) + self._opening >= self._copies_max:
             taken = len(self._open) + self._opening
             raise TooManyCopies(open=taken, open_max=self._copies_max)
@@ -102,6 +116,9 @@ class Copies:
         try:
             await self._clean()
             manifest, seconds = await self._make(runtime, folder, asker)
+            if without_rows:
+                await asyncio.to_thread(leave_out_rows, folder, manifest)
+            manifest = await asyncio.to_thread(described, manifest, folder)
         except BaseException:
             self._forget(copy_id)
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -159,7 +176,9 @@ class Copies:
     async def _make(
         self, runtime: MemberRuntime, folder: Path, asker: str
     ) -> tuple[CopyManifest, float]:
-        """Makes a copy; returns its manifest, and the seconds in which nothing else ran."""
+        """Makes a copy; returns its manifest without files, and the seconds in which nothing else
+        ran.
+        """
         try:
             await asyncio.to_thread(runtime.store.flush_tables)
         # Of a store that was closed meanwhile, what counts is that the member does not serve.
@@ -179,8 +198,7 @@ class Copies:
         # In the same turn of the event loop as the manifest: no trim comes between.
         self._places[folder.name] = _Place(asker, run, manifest.log_sequence)
         runtime.store.checkpoint(folder / ROCKSDB_FOLDER)
-        seconds = time.perf_counter() - began
-        return await asyncio.to_thread(described, manifest, folder), seconds
+        return manifest, time.perf_counter() - began
 
     async def _clean(self) -> None:
         if not self._is_clean:
@@ -212,6 +230,18 @@ def check_donor(runtime: MemberRuntime) -> None:
     """Raises NotServing unless the member is ONLINE and its store open."""
     if runtime.closed or runtime.member.state is not MemberState.ONLINE:
         raise NotServing(member=runtime.member.me.name, state=runtime.member.state.name)
+
+
+def leave_out_rows(folder: Path, manifest: CopyManifest) -> None:
+    """Makes of a copy's files the store of a member that keeps no rows."""
+    drop_families(folder, OF_ROWS)
+    identity = StoreIdentity(group=manifest.group, member=manifest.member)
+    with Store(folder, identity) as store:
+        batch = store.batch()
+        drop_kept(store, batch, LARGE_NUMBER_MAX)
+        batch.delete(Family.META, ROWS_AT_SERVER_KEY)
+        batch.put(Family.META, NO_ROWS_KEY, b"")
+        store.write(batch)
 
 
 def manifest_of(group: str, member: Member, store: Store) -> CopyManifest:

@@ -46,13 +46,13 @@ class Donor:
         self._metadata = metadata
         self._stub = recovery_pb2_grpc.RecoveryServiceStub(channel)
 
-    async def open_copy(self, asker: str) -> tuple[str, bytes]:
+    async def open_copy(self, asker: str, *, without_rows: bool = False) -> tuple[str, bytes]:
         """Makes the donor make a copy; returns its id, and its manifest as received.
 
         Raises:
             GroupcertError, MemberFailed: It made none.
         """
-        request = recovery_pb2.OpenCopyRequest(asker=asker)
+        request = recovery_pb2.OpenCopyRequest(asker=asker, without_rows=without_rows)
         try:
             response = await self._stub.OpenCopy(
                 request, timeout=OPEN_SECONDS, metadata=self._metadata

@@ -115,18 +115,20 @@ async def download_copy(
     check: Check,
     *,
     reads_on: bool,
+    without_rows: bool = False,
 ) -> CopyManifest:
     """Fills an empty folder with a copy of a donor's state as of now, and returns its manifest.
 
     Args:
         reads_on: The asker will need the log after the copy.
+        without_rows: The asker keeps no rows.
         check: Raises if this copy is of no use; called before anything is read.
 
     Raises:
         GroupcertError, MemberFailed: The donor failed; the folder has a part of it.
         DiskFull: There is no space here.
     """
-    copy_id, encoded = await donor.open_copy(asker)
+    copy_id, encoded = await donor.open_copy(asker, without_rows=without_rows)
     is_whole = False
     try:
         manifest = CopyManifest.decode(encoded, f"{copy_id} at {donor.address}")

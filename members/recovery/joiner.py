@@ -24,6 +24,7 @@ from ...certifier.storage.store import StoreIdentity
 from ..core.recovery_plan import (
     Candidate,
     DonorChoice,
+    Needs,
     choose_donor,
     why_none,
 )
@@ -48,7 +49,8 @@ class Joiner:
     """A member that needs a copy, and what it has.
 
     `addresses`: where members may be. `server_version`: up to which version its PostgreSQL server
-    has executed all; None: its store keeps its rows, and it has none.
+    has executed all; None: its store keeps its rows, and it has none. `without_rows`: it keeps none
+    anywhere.
     """
 
     group: str
@@ -59,6 +61,7 @@ class Joiner:
     log_sequence: int = 0
     gtid_executed: GtidSet
     server_version: int | None = None
+    without_rows: bool = False
     credentials: Credentials = ANONYMOUS
 
     def check(self, manifest: CopyManifest) -> None:
@@ -90,6 +93,7 @@ async def fetch_copy(
         ExtraTransactions, ForeignLog: An operator must act.
         DiskFull: There is no space for a copy.
     """
+    needs = Needs(joiner.member, joiner.server_version, joiner.without_rows)
     candidates: list[Candidate] = []
     failures: dict[str, str] = {}
     for number in range(rounds_max):
@@ -99,12 +103,7 @@ async def fetch_copy(
         failures = {}
         while True:
             candidates = await ask_members(joiner.addresses, joiner.credentials)
-            choice = choose_donor(
-                candidates,
-                asker=joiner.member,
-                failed=failures,
-                server_version=joiner.server_version,
-            )
+            choice = choose_donor(candidates, needs, failures)
             if choice is None:
                 break
             log.info("donor_chosen", member=joiner.member, reason=choice.reason)
@@ -118,7 +117,7 @@ async def fetch_copy(
                 failures[choice.donor.address] = str(error)
                 log.warning("donor_failed", donor=choice.donor.address, cause=str(error))
                 await asyncio.to_thread(store_swap.give_up, joiner.data_folder)
-    cause = why_none(candidates, joiner.member, failures, joiner.server_version)
+    cause = why_none(candidates, needs, failures)
     raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
 
 
@@ -129,7 +128,13 @@ async def _copy_from(
     folder = await asyncio.to_thread(store_swap.begin, joiner.data_folder)
     async with donor_at(choice.donor.address, joiner.credentials) as donor:
         manifest = await download_copy(
-            donor, folder, joiner.member, on_progress, joiner.check, reads_on=True
+            donor,
+            folder,
+            joiner.member,
+            on_progress,
+            joiner.check,
+            reads_on=True,
+            without_rows=joiner.without_rows,
         )
     await asyncio.to_thread(verify_content, folder, manifest)
     identity = StoreIdentity(group=joiner.group, member=joiner.member)

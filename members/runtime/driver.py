@@ -54,7 +54,8 @@ class Parts(Protocol):
     store: Store
     relay_queue: RelayQueue
     fragments: FragmentStore
-    rows_maker: RowsMaker
+    rows_maker: RowsMaker | None
+    """What keeps fragments of large transactions; None: nobody executes them here."""
     snapshots: Snapshots
     binary_log: BinaryLog | None
     outbox: Outbox | None
@@ -305,11 +306,13 @@ class Driver(ABC):
         """Stores the fragments of large transactions, if there are any. Entries that an earlier run
         has executed are read again after a restart: their fragments go.
         """
-        entries = delivered.entries
+        rows_maker, entries = self._parts.rows_maker, delivered.entries
+        if rows_maker is None:
+            return
         executed = self._parts.rows.lasting(self._recovered_position)
         is_executed = bool(entries) and entries.positions[0] <= executed
         if delivered.fragments or delivered.dropped or is_executed:
-            self._parts.rows_maker.take_in(delivered, executed)
+            rows_maker.take_in(delivered, executed)
 
     def _expect_comparison(self) -> None:
         """Has the rows taken where the last comparison is, unless these are older already."""

@@ -57,7 +57,11 @@ async def check_copy(
     if time.time_ns() // 1000 - compared.requested_us > period_us:
         return False
     while member.state is MemberState.RECOVERING and not trusts_group():
-        others = [each.address for each in member.view.members if each.name != member.me.name]
+        others = [
+            each.address
+            for each in member.view.members
+            if each.name != member.me.name and not each.without_rows
+        ]
         if not others:
             return False
         has_mine = compared.own.position == compared.position

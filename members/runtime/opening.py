@@ -30,12 +30,16 @@ from ..large_transactions.fragment_store import FragmentStore
 from ..large_transactions.rows_maker import RowsMaker
 from ..settings.member import MemberConfig
 from ..wire.row_changes import changed_keys, decode_changes, decode_puts
+from .no_rows import NoRows
 from .row_comparison import BYTES_PER_SECOND, RowComparison
 from .row_store import OpenRows, RowsServer, StoredRows
 from .snapshots import Snapshots
+from .state_store import LOG_IDENTITY_KEY
 
 ROWS_AT_SERVER_KEY = b"rows at server"
 """Is there in a store without rows: a PostgreSQL server keeps them."""
+NO_ROWS_KEY = b"no rows"
+"""Is there in the store of a member that keeps none."""
 JOB_TRANSACTIONS_MAX = 64
 """Transactions of a job: waking a worker costs as much as a few executions on the embedded
 store."""
@@ -78,24 +82,26 @@ class StoreParts:
     """The parts that need nothing but the store: a process and a simulation have the same."""
 
     def __init__(
-        self, store: Store, config: MemberConfig, member: Member, *, keeps_rows: bool = True
+        self, store: Store, config: MemberConfig, member: Member, *, at_server: bool = False
     ) -> None:
-        """Opens them; `keeps_rows`: the store has the rows, and replicas are served from it."""
+        """Opens them; `at_server`: a server has the rows, not the store."""
         self.store = store
         self._member = member
-        kept = 0 if keeps_rows else config.binary_log_retention_bytes
+        kept = config.binary_log_retention_bytes if at_server else 0
         self.relay_queue = RelayQueue(
             store, bytes_max=config.relay_queue_bytes_max, kept_bytes_max=kept
         )
         self.binary_log: BinaryLog | None = None
-        if config.binary_log and keeps_rows:
+        if config.binary_log and not at_server:
             rows = RocksDbTarget(store, decode_changes).checkpoint() or Checkpoint()
             self.binary_log = BinaryLog(store, rows, binary_log_options(config))
         self.fragments = FragmentStore(store)
-        self.rows_maker = RowsMaker(store, self.fragments)
+        keeps_rows = config.rows == "kept"
+        self.rows_maker = RowsMaker(store, self.fragments) if keeps_rows else None
 
     def target(self, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> RocksDbTarget:
         """Returns the rows of the store."""
+        assert self.rows_maker is not None, "a store without rows"
         return RocksDbTarget(
             self.store,
             decode_changes,
@@ -124,24 +130,20 @@ class OpenParts(StoreParts):
     ) -> None:
         """Opens them; `server` keeps the rows; None: the store does."""
         store, self.history_writer = open_store(config, opened, events)
-        if server:
-            batch = store.batch()
-            batch.put(Family.META, ROWS_AT_SERVER_KEY, b"")
-            store.write(batch)
-        elif store.get(Family.META, ROWS_AT_SERVER_KEY) is not None:
-            expected = "the server that keeps the rows of this data folder, which has none"
-            raise InvalidSetting(name="postgresql", value="", expected=expected)
-        super().__init__(store, config, member, keeps_rows=not server)
+        note_place_of_rows(store, config, at_server=server is not None)
+        super().__init__(store, config, member, at_server=server is not None)
         self.outbox = self.history_writer.outbox if self.history_writer else None
         self.flusher = DurabilityFlusher(
             store, events.on_durable, events.give_up, period_ms=FLUSH_PERIOD_MS
         )
         opened.callback(self.flusher.stop, STOP_SECONDS)
-        self.rows: OpenRows = (
-            server.rows(events, self.fragments)
-            if server
-            else ProcessRows(self.target(), config, member, events, self.flusher)
-        )
+        self.rows: OpenRows
+        if server:
+            self.rows = server.rows(events, self.fragments)
+        elif config.rows == "none":
+            self.rows = NoRows(member, events, self.flusher)
+        else:
+            self.rows = ProcessRows(self.target(), config, member, events, self.flusher)
         if server and config.binary_log:
             at_server = self.rows.checkpoint() or Checkpoint()
             # Fragments of large transactions are the relay queue's, for other servers, too.
@@ -150,7 +152,8 @@ class OpenParts(StoreParts):
         elif server:
             BinaryLog.stop_following(store)
         opened.callback(self.rows.close)
-        opened.callback(self.rows_maker.stop)
+        if self.rows_maker:
+            opened.callback(self.rows_maker.stop)
         self.snapshots = Snapshots(
             self.rows.open_snapshot,
             member.held,
@@ -167,7 +170,8 @@ class OpenParts(StoreParts):
         certification log.
         """
         self.rows.start()
-        self.rows_maker.start()
+        if self.rows_maker:
+            self.rows_maker.start()
         if self.history_writer:
             self.history_writer.start()
 
@@ -310,6 +314,32 @@ def open_store(
     return store, writer
 
 
+def note_place_of_rows(store: Store, config: MemberConfig, *, at_server: bool) -> None:
+    """Notes in a store where the rows are: in it, at a server or nowhere.
+
+    Raises:
+        InvalidSetting: The data folder was begun with another setting.
+    """
+    before = config.rows
+    if store.get(Family.META, NO_ROWS_KEY) is not None:
+        before = "none"
+    elif store.get(Family.META, LOG_IDENTITY_KEY) is not None:
+        before = "kept"
+    if config.rows != before:
+        expected = (
+            f'"{before}", as this data folder was begun: keep it so, or start the member with '
+            "another, empty folder, into which it copies what it needs"
+        )
+        raise InvalidSetting(name="rows", value=config.rows, expected=expected)
+    if not at_server and store.get(Family.META, ROWS_AT_SERVER_KEY) is not None:
+        expected = "the server that keeps the rows of this data folder, which has none"
+        raise InvalidSetting(name="postgresql", value="", expected=expected)
+    if at_server or config.rows == "none":
+        batch = store.batch()
+        batch.put(Family.META, ROWS_AT_SERVER_KEY if at_server else NO_ROWS_KEY, b"")
+        store.write(batch)
+
+
 def unless_full(write: Callable[[], None]) -> None:
     """Calls `write`, and ignores DiskFull: what cannot be written is in the log."""
     with suppress(DiskFull):
@@ -334,6 +364,7 @@ def member_options(config: MemberConfig) -> MemberOptions:
             weight=config.weight,
             format_version=FORMAT_VERSION,
             release=version("groupcert"),
+            without_rows=config.rows == "none",
         ),
         settings=group_settings(config),
         stable_period_ms=config.stable_set_period_ms,

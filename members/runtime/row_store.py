@@ -4,8 +4,8 @@ The rule that each adapter keeps: what is visible is a prefix of the total order
 noted by the writes that make it visible. So a run begins behind that, whatever became of the
 earlier one, and skips the entries that it is given once more.
 
-Adapters: `StoredRows` has them in the member's RocksDB, `ServerApplier` in a PostgreSQL server.
-Certifier, view, outcomes and relay queue are in the member's store with both.
+Adapters: `StoredRows` has them in the member's RocksDB, `ServerApplier` in a PostgreSQL server,
+`NoRows` nowhere. Certifier, view, outcomes and relay queue are in the member's store with all.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -87,7 +87,7 @@ class RowStore(Protocol):
         """Has the rows taken at `position`, where nothing behind it is visible."""
 
     def check_readable(self, member: str, /) -> None:
-        """Raises NotServing or RowsAtServer if `member` has no rows to be read."""
+        """Raises NotServing, RowsAtServer or RowsNotKept if `member` has no rows to be read."""
 
     def open_snapshot(self) -> RowsSnapshot:
         """Returns the rows as they are now, with their version; `check_readable` comes before."""
@@ -115,7 +115,7 @@ class OpenRows(RowStore, Protocol):
         """Returns the status of the server that keeps the rows, a message; None: the store does."""
 
     def relay_first_version(self) -> int:
-        """Returns the oldest version that a copy has the changes of; 0: it has the rows."""
+        """Returns the oldest version that a copy has the changes of, without rows; 0: of none."""
 
     def stop(self, seconds: float, /) -> object:
         """Executes nothing any more; waits for what is being executed, at most so long."""

@@ -85,7 +85,7 @@ class MemberRuntime(Driver):
         start: RunStart = NORMAL_START,
         server: RowsServer | None = None,
     ) -> None:
-        """Opens what it works with. `server`: keeps the rows; None: the store does."""
+        """Opens what it works with. `server`: keeps the rows; None: the store does, or nobody."""
         member = Member(member_options(config), decisions_of(config))
         super().__init__(member, config.compare_period_s * 1_000_000)
         self.config = config
@@ -212,13 +212,17 @@ class MemberRuntime(Driver):
             self.member.settings.postgresql_tables,
         )
 
-    def open_snapshot(self, caller: str, session_id: int) -> tuple[int, int]:
-        """Opens a snapshot of all that is visible, see `Snapshots.open`.
-
-        Raises NotServing while visible rows may belong to no version, RowsAtServer if they are not
-        here.
+    def check_readable(self) -> None:
+        """Raises NotServing while visible rows may belong to no version; RowsAtServer, RowsNotKept
+        if there are none here.
         """
         self.rows.check_readable(self.config.member)
+
+    def open_snapshot(self, caller: str, session_id: int) -> tuple[int, int]:
+        """Opens a snapshot of all that is visible, see `Snapshots.open`; raises as
+        `check_readable`.
+        """
+        self.check_readable()
         return self.snapshots.open(
             self.committed_version, self.now_ms(), caller=caller, session_id=session_id
         )
@@ -384,8 +388,9 @@ class MemberRuntime(Driver):
 
     async def _check_copy(self) -> None:
         """Returns once the rows of a copy are known to be the group's. Raises RowsDiffer."""
+        has_rows = self.config.postgresql is None and self.config.rows == "kept"
         if self._state_store.is_copy() and (
-            self.config.postgresql is not None  # The rows are no part of the copy.
+            not has_rows  # They are no part of the copy.
             or await check_copy(
                 self.member, self.config, self._recovered_position, lambda: self.trusts_log
             )

@@ -93,7 +93,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
         runtime = self._current.get()
         if primary:
-            _check_member(runtime, primary)
+            _check_primary(runtime, primary)
         await _change(runtime, "mode", ask, holds)
         return admin_pb2.SwitchModeResponse(primary=runtime.member.view.primary)
 
@@ -102,7 +102,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.SetPrimaryResponse:
         """Appoints another member as the primary."""
         runtime = self._current.get()
-        _check_member(runtime, request.primary)
+        _check_primary(runtime, request.primary)
         if not runtime.member.settings.single_primary:
             raise InvalidSetting(
                 name="single_primary", value="false", expected="single-primary mode"
@@ -296,6 +296,17 @@ def _check_member(runtime: MemberRuntime, name: str) -> ViewMember:
         names = ", ".join(each.name for each in view.members)
         raise InvalidSetting(name="member", value=name, expected=f"one of the view: {names}")
     return found
+
+
+def _check_primary(runtime: MemberRuntime, name: str) -> None:
+    """Raises InvalidSetting for a member that is not in the view, or without rows where some have
+    rows.
+    """
+    is_without = _check_member(runtime, name).without_rows
+    names = [each.name for each in runtime.member.view.members if not each.without_rows]
+    if is_without and names:
+        expected = f"a member that keeps rows: {', '.join(names)}"
+        raise InvalidSetting(name="primary", value=name, expected=expected)
 
 
 def _check_may_leave(runtime: MemberRuntime) -> None:

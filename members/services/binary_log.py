@@ -143,8 +143,10 @@ class BinaryLogService(binary_log_pb2_grpc.BinaryLogServiceServicer):
 
 
 def binary_log_of(runtime: Followed) -> BinaryLog:
-    """Returns a member's binary log. Raises InvalidSetting if it keeps none."""
+    """Returns a member's binary log. Raises InvalidSetting, RowsNotKept if it keeps none."""
     if runtime.binary_log is None:
+        if runtime.config.rows == "none":
+            runtime.check_readable()
         raise InvalidSetting(name="binary_log", value=False, expected="true, to be followed")
     return runtime.binary_log
 

@@ -44,7 +44,9 @@ class RecoveryService(recovery_pb2_grpc.RecoveryServiceServicer):
         self, request: recovery_pb2.OpenCopyRequest, context: Context
     ) -> recovery_pb2.OpenCopyResponse:
         """Makes a copy."""
-        copy = await self._copies.open(self._current.get(), request.asker)
+        copy = await self._copies.open(
+            self._current.get(), request.asker, without_rows=request.without_rows
+        )
         return recovery_pb2.OpenCopyResponse(copy_id=copy.copy_id, manifest=copy.manifest.encode())
 
     async def ReadCopy(

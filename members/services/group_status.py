@@ -35,6 +35,7 @@ def group_status(observed: Observation) -> group_pb2.GroupStatus:
                 silent_ms=member.suspicions.overdue_ms(each.incarnation),
                 format_version=each.format_version,
                 release=each.release,
+                without_rows=each.without_rows,
             )
             for each in member.view.members
         ],

@@ -166,6 +166,10 @@ class MemberConfig(SecuritySettings):
     """The group's: only one member, the primary, takes transactions. Default false: all do."""
     members_allowed: Listed[Name] = ()
     """The group's: names that may join. Default: empty, any name may join."""
+    rows: Literal["kept", "none"] = "kept"
+    """With "none" the member certifies, votes and may keep a certification log, and has no rows:
+    for a third site, beside two that have them. Default "kept": in its store, or at the server of
+    `postgresql`."""
     postgresql: str | None = None
     """The server that keeps the member's rows, `postgresql://...`, attached before: its clients
     commit by SQL. Default: none, the member's own store keeps them."""
@@ -309,7 +313,8 @@ class MemberConfig(SecuritySettings):
     @classmethod
     def _has_default_of_kind(cls, named: dict[str, object]) -> dict[str, object]:
         """Takes the default of `binary_log` for the kind of member."""
-        return {"binary_log": False, **named} if named.get("postgresql") else named
+        has_store = not named.get("postgresql") and named.get("rows") != "none"
+        return named if has_store else {"binary_log": False, **named}
 
     @model_validator(mode="after")
     def _check_suspicion(self) -> "MemberConfig":
@@ -342,6 +347,17 @@ class MemberConfig(SecuritySettings):
             )
         if (scheme := self._tls_scheme) and self.log_tls is None:
             raise ValueError(f"log_servers: {scheme}:// needs the files log_tls_... or tls_...")
+        return self
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> "MemberConfig":
+        if self.rows == "none" and self.postgresql is not None:
+            raise ValueError('rows is "none": expected no postgresql, which keeps rows')
+        if self.rows == "none" and self.binary_log:
+            raise ValueError(
+                'binary_log is true: expected false with rows = "none"; replicas follow a member '
+                "that keeps rows"
+            )
         return self
 
     @model_validator(mode="after")

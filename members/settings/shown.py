@@ -19,6 +19,7 @@ OF_ONE_MEMBER = frozenset(
         "data_folder",
         "seeds",
         "certification_log",
+        "rows",
         "postgresql",
         "tls_certificate",
         "tls_key",

@@ -42,7 +42,15 @@ from .row_changes import checked_changes
 LINGERING_BYTES_MAX = 4 << 10
 """Bytes of a message that waits for others: a larger one is worth a turn of its own."""
 _KIND_IN = {kind.field: kind for kind in RECORD_KINDS}
-_MEMBER_FIELDS = ("name", "incarnation", "address", "weight", "format_version", "release")
+_MEMBER_FIELDS = (
+    "name",
+    "incarnation",
+    "address",
+    "weight",
+    "format_version",
+    "release",
+    "without_rows",
+)
 RELEASE_CHARACTERS_MAX = 64
 
 

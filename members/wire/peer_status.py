@@ -43,7 +43,7 @@ async def ask_members(addresses: Iterable[str], credentials: Credentials) -> lis
             if isinstance(status, str):
                 candidates.setdefault(address, Candidate(address, address, status, 0, 0))
                 continue
-            candidates[address] = _candidate(address, status.observer)
+            candidates[address] = _candidate(address, status)
             left |= {each.address for each in status.members} - asked
     return list({each.name: each for each in candidates.values()}.values())
 
@@ -80,7 +80,8 @@ def open_peer_channel(address: str, credentials: Credentials) -> grpc.aio.Channe
     return open_aio_channel(address, credentials, _OPTIONS)
 
 
-def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
+def _candidate(address: str, status: group_pb2.GroupStatus) -> Candidate:
+    observer = status.observer
     return Candidate(
         observer.name,
         address,
@@ -88,6 +89,7 @@ def _candidate(address: str, observer: group_pb2.MemberStatus) -> Candidate:
         observer.certified_version,
         observer.committed_version,
         observer.relay_first_version,
+        any(each.without_rows for each in status.members if each.name == observer.name),
     )
 
 

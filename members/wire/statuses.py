@@ -72,6 +72,7 @@ CODES: Mapping[type[GroupcertError], grpc.StatusCode] = {
     errors.Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     membership_errors.ChangedMeanwhile: grpc.StatusCode.ABORTED,
     membership_errors.NotPrimary: grpc.StatusCode.FAILED_PRECONDITION,
+    membership_errors.RowsNotKept: grpc.StatusCode.FAILED_PRECONDITION,
     errors.SnapshotExpired: grpc.StatusCode.OUT_OF_RANGE,
     call_errors.ReadOnlyReplica: grpc.StatusCode.FAILED_PRECONDITION,
     call_errors.TooManyCalls: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -98,6 +99,7 @@ ADVICE: Mapping[type[GroupcertError], RetryAdvice.ValueType] = {
     membership_errors.NotPrimary: RETRY_ADVICE_OTHER_MEMBER,
     membership_errors.OutOfGroup: RETRY_ADVICE_OTHER_MEMBER,
     membership_errors.ReleaseTooOld: RETRY_ADVICE_AFTER_OPERATOR,
+    membership_errors.RowsNotKept: RETRY_ADVICE_OTHER_MEMBER,
     recovery_errors.CopyExpired: RETRY_ADVICE_BEGIN_AGAIN,
     recovery_errors.TooManyCopies: RETRY_ADVICE_OTHER_MEMBER,
     errors.Fenced: RETRY_ADVICE_AFTER_OPERATOR,
@@ -118,6 +120,7 @@ WITHOUT_EFFECT = (
     call_errors.RequestIncomplete,
     call_errors.TooManySnapshots,
     membership_errors.NotPrimary,
+    membership_errors.RowsNotKept,
 )
 """A member raises these of requests that have had no effect, and will have none."""
 

@@ -29,12 +29,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--jobs", type=int, default=1, help="processes that share the seeds (1); 0: all cores"
     )
+    parser.add_argument(
+        "--without-rows", action="append", default=[], metavar="NAME", help="keeps none; repeatable"
+    )
     options = parser.parse_args(arguments)
     run = Run(
         steps=options.steps,
         scenario=options.scenario,
         mutant=options.mutant,
         clients_alone=options.clients_alone,
+        without_rows=tuple(options.without_rows),
     )
     seeds = range(options.seed, options.seed + options.seeds)
     results = []

@@ -274,4 +274,5 @@ def final_states(members: Sequence[SimulatedMember]) -> list[FinalState]:
             applied=tuple(demo_checks.applied_history(cast(RealClient, _HistoryOfMember(member)))),
         )
         for member in members
+        if member.has_rows
     ]

@@ -8,7 +8,7 @@ work with faults, then a heal: no more faults, and all must come to an end and a
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from groupcert.certifier.errors import DigestMismatch, GroupcertError, LogGap, LogRewritten
 from groupcert.certifier.storage.store import Family
@@ -63,8 +63,14 @@ class Cluster:
     """
 
     def __init__(
-        self, seed: int, scenario: str | None = None, checks: Checks | None = None
+        self,
+        seed: int,
+        scenario: str | None = None,
+        checks: Checks | None = None,
+        without_rows: Collection[str] = (),
     ) -> None:
+        """`without_rows`: names of members that keep none."""
+        self.without_rows = without_rows
         self.dice = random.Random(seed)
         self.scenario = scenario or scenario_of(seed)
         self.now_ms = 0
@@ -98,7 +104,7 @@ class Cluster:
         self._recovery_messages_max = self.dice.choice((0, 0, 60))
         self._unreachable_ms = self.dice.choice((0, 0, 1_500))
         self._clients = [
-            Client(number, self.dice, self.online, self.checks, self.history, self.now)
+            Client(number, self.dice, self.with_rows, self.checks, self.history, self.now)
             for number in range(CLIENTS)
         ]
         self._work: tuple[tuple[int, Callable[[], None]], ...] = (
@@ -171,8 +177,12 @@ class Cluster:
         raise Violation(f"{text}: {states}, {self.log.state()}")
 
     def online(self) -> list[SimulatedMember]:
-        """Members that clients may use."""
+        """Members that operators may use."""
         return [member for member in self.members.values() if member.is_online]
+
+    def with_rows(self) -> list[SimulatedMember]:
+        """Those that clients may read from."""
+        return [member for member in self.online() if member.has_rows]
 
     def may_start(self, name: str) -> bool:
         """Whether a member does not run, and nothing keeps it down."""
@@ -237,7 +247,11 @@ class Cluster:
                 self._kept_down.add(name)
 
     def is_spare(self, name: str) -> bool:
-        """Whether the group does not need this disk to go on with all that it has."""
+        """Whether the group does not need this disk to go on with all that it has: beside members
+        without rows, as they trim the log behind the disk's last report, if another one is online.
+        """
+        if self.without_rows:
+            return any(each.name != name for each in self.with_rows())
         first_sequence = self.log.state().first_sequence
         return first_sequence == 1 or any(
             self.durable_sequence(other) >= first_sequence - 1
@@ -334,6 +348,7 @@ class Cluster:
                 incarnation=self._runs,
                 address=f"{name}:1",
                 weight=dice.choice((10, 50)),
+                without_rows=name in self.without_rows,
             ),
             first_settings(dice),
             self.disks[name],

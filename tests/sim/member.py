@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from groupcert.applier.targets.rocksdb import RowsSnapshot
+from groupcert.applier.targets.rocksdb import RocksDbTarget, RowsSnapshot
 from groupcert.members.certification_log.outbox import Outbox
 from groupcert.members.core import log_records
 from groupcert.members.core.log_records import GroupSettings, LoggedTransaction, RowDigests
@@ -18,14 +18,16 @@ from groupcert.members.core.noted_decisions import Decisions
 from groupcert.members.core.publisher import BatchLimits, Submission
 from groupcert.members.core.views import FORMAT_VERSION, MemberState, ViewMember
 from groupcert.members.runtime.driver import Driver
+from groupcert.members.runtime.no_rows import NoRows
 from groupcert.members.runtime.opening import StoreParts
 from groupcert.members.runtime.row_comparison import digest_in_steps
-from groupcert.members.runtime.row_store import StoredRows
+from groupcert.members.runtime.row_store import RowStore, StoredRows
 from groupcert.members.runtime.snapshots import Snapshots
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.total_order.port import Delivery
 from groupcert.members.wire.log_batches import decode_batch, encode_batch
+from groupcert.members.wire.row_changes import decode_changes
 from tests.sim.applier import SimulatedApplier
 from tests.sim.disk import SimulatedDisk
 from tests.sim.upload import SimulatedUpload
@@ -90,18 +92,34 @@ class SimulatedComparison:
         """Nothing is kept."""
 
 
+class NoFlusher:
+    """The cluster flushes when it wants to."""
+
+    def request(self, version: int) -> None:
+        """See `DurabilityFlusher`."""
+
+
 class SimulatedParts(StoreParts):
-    """The parts on a simulated disk, without threads."""
+    """The parts on a simulated disk, without threads; target and applier of a member without rows
+    have nothing to do.
+    """
 
     def __init__(self, disk: SimulatedDisk, member: "SimulatedMember", workers: int) -> None:
-        super().__init__(disk.as_store(), CONFIG, member.machine)
+        store, has_rows = disk.as_store(), member.has_rows
+        config = CONFIG if has_rows else CONFIG.model_copy(update={"rows": "none"})
+        super().__init__(store, config, member.machine)
         self.outbox: Outbox | None = None
-        target = self.target(now_us=lambda: 0)
+        target = self.target(now_us=lambda: 0) if has_rows else RocksDbTarget(store, decode_changes)
+        self.target_of_rows = target
         self.applier = SimulatedApplier(target, self.relay_queue, workers, member.on_committed)
         self.comparison = SimulatedComparison(target.open_snapshot)
-        self.rows = StoredRows(target, self.applier, self.comparison)
+        self.rows: RowStore = (
+            StoredRows(target, self.applier, self.comparison)
+            if has_rows
+            else NoRows(member.machine, member, NoFlusher())
+        )
         self.snapshots = Snapshots(
-            target.open_snapshot,
+            self.rows.open_snapshot,
             member.held,
             lease_ms=CONFIG.snapshot_lease_ms,
             snapshots_max=CONFIG.snapshots_max,
@@ -139,6 +157,7 @@ class SimulatedMember(Driver):
         )
         super().__init__(Member(options, Decisions(me.name, is_on=True)), 1_000 * COMPARE_PERIOD_MS)
         self.name = me.name
+        self.has_rows = not me.without_rows
         self.machine = self.member
         self.disk = disk
         self.outbox: list[Message] = []
@@ -152,7 +171,7 @@ class SimulatedMember(Driver):
         disk.ingested = self._look
         parts = SimulatedParts(disk, self, workers)
         self.rows, self.fragments = parts.rows, parts.fragments
-        self.target, self.applier = parts.rows.target, parts.applier
+        self.target, self.applier = parts.target_of_rows, parts.applier
         self.snapshots, self._comparison = parts.snapshots, parts.comparison
         self.load(parts)
 

@@ -203,7 +203,7 @@ class SimulatedProcess:
     def joiner(self) -> Joiner:
         """See `members.process.lifecycle.joiner_of`."""
         machine = self.member.machine
-        checkpoint = self.member.target.checkpoint() or Checkpoint()
+        checkpoint = self.member.rows.checkpoint() or Checkpoint()
         identity = self.disk.get(Family.META, LOG_IDENTITY_KEY)
         return Joiner(
             group=self._config.group,
@@ -213,6 +213,7 @@ class SimulatedProcess:
             log=None if identity is None else LogIdentity.decode(identity),
             log_sequence=max(machine.log_sequence, log_sequence_of(max(checkpoint.position, 0))),
             gtid_executed=checkpoint.gtid_executed,
+            without_rows=not self.member.has_rows,
         )
 
     def candidate(self) -> Candidate:
@@ -224,6 +225,7 @@ class SimulatedProcess:
             state=machine.state.name,
             certified_version=machine.certifier.window.newest_version,
             committed_version=self.member.committed_version,
+            without_rows=not self.member.has_rows,
         )
 
     def progress(self) -> Progress:
@@ -235,8 +237,9 @@ class SimulatedProcess:
         group, vouches = self._config.group, self._vouches
         return Progress(self.name, group, log, machine.log_sequence, digest, vouches)
 
-    def open_copy(self, asker: str) -> OpenCopy:
+    def open_copy(self, asker: str, *, without_rows: bool) -> OpenCopy:
         """See `Donor`, and `members.recovery.copies.Copies`."""
+        assert without_rows or self.member.has_rows, f"{self.name} has no rows for {asker}"
         machine = self.member.machine
         if machine.state is not MemberState.ONLINE:
             raise NotServing(member=self.name, state=machine.state.name)
@@ -245,7 +248,10 @@ class SimulatedProcess:
         self.member.save()
         manifest = copies.manifest_of(self._config.group, machine, self.disk.as_store())
         self.copies[asker] = manifest.log_sequence
-        return OpenCopy(manifest, self.disk.checkpoint())
+        copy = self.disk.checkpoint()
+        for family in copies.OF_ROWS if without_rows else ():
+            copy[family].clear()
+        return OpenCopy(manifest, copy)
 
     def close_copy(self, asker: str) -> None:
         """See `Donor`."""

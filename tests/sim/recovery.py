@@ -17,7 +17,7 @@ from groupcert.certifier.errors import (
 )
 from groupcert.certifier.storage.info_store import CertificationInfoStore
 from groupcert.certifier.storage.store import Family
-from groupcert.members.core.recovery_plan import Candidate, choose_donor, why_none
+from groupcert.members.core.recovery_plan import Candidate, Needs, choose_donor, why_none
 from groupcert.members.errors.recovery import CorruptCopy, ExtraTransactions, NoDonor
 from groupcert.members.recovery.joiner import Joiner
 from groupcert.members.recovery.manifest import CopyManifest
@@ -43,7 +43,7 @@ class Donor(Protocol):
     def candidate(self) -> Candidate:
         """Its status."""
 
-    def open_copy(self, asker: str) -> OpenCopy:
+    def open_copy(self, asker: str, *, without_rows: bool) -> OpenCopy:
         """A copy as of now. Raises NotServing, TooManyCopies."""
 
     def close_copy(self, asker: str) -> None:
@@ -70,6 +70,7 @@ class Recovery:
         """`donors`: the processes that answer now."""
         self.needed = needed
         self._joiner = joiner
+        self._needs = Needs(joiner.member, without_rows=joiner.without_rows)
         self._disk = disk
         self._donors = donors
         self._failures: dict[str, str] = {}
@@ -108,14 +109,14 @@ class Recovery:
     def _choose(self, now_ms: int) -> None:
         donors = [(each.candidate(), each) for each in self._donors()]
         candidates = [candidate for candidate, _ in donors]
-        choice = choose_donor(candidates, asker=self._joiner.member, failed=self._failures)
+        choice = choose_donor(candidates, self._needs, self._failures)
         if choice is None:
             self._next_round(candidates, now_ms)
             return
         donor = next(each for candidate, each in donors if candidate == choice.donor)
         address = choice.donor.address
         try:
-            opened = donor.open_copy(self._joiner.member)
+            opened = donor.open_copy(self._joiner.member, without_rows=self._joiner.without_rows)
         except Unavailable as error:
             self._failures[address] = str(error)
             return
@@ -128,7 +129,7 @@ class Recovery:
         joiner = self._joiner
         self._rounds += 1
         if self._rounds >= ROUNDS_MAX:
-            cause = why_none(candidates, joiner.member, self._failures)
+            cause = why_none(candidates, self._needs, self._failures)
             raise NoDonor(asked=", ".join(joiner.addresses), cause=cause)
         self._failures = {}
         self._round_ms = now_ms + ROUND_MS

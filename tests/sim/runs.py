@@ -33,6 +33,7 @@ class Run:
     scenario: str | None = None
     mutant: str | None = None
     clients_alone: bool = False
+    without_rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,8 @@ def run_seed(run: Run, seed: int) -> Result:
     """Runs one seed, and checks what came of it; what its members log is not told."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with installed(run.mutant):
-        cluster = Cluster(seed, run.scenario, ClientsAlone() if run.clients_alone else Checks())
+        checks = ClientsAlone() if run.clients_alone else Checks()
+        cluster = Cluster(seed, run.scenario, checks, run.without_rows)
         try:
             cluster.run(run.steps)
             summary = _check_workloads(cluster)
@@ -106,6 +108,7 @@ def _failure(cluster: Cluster, error: Exception, run: Run) -> str:
     for name, value in (("scenario", run.scenario), ("mutant", run.mutant)):
         replay += f" --{name}={value}" if value else ""
     replay += " --clients-alone" if run.clients_alone else ""
+    replay += "".join(f" --without-rows={name}" for name in run.without_rows)
     return "\n".join(
         [
             f"The last events of a run of the scenario {cluster.scenario}:",

@@ -70,6 +70,12 @@ def test_every_promise_is_kept_under_faults(first_seed: int) -> None:
     assert main(arguments) == 0
 
 
+@pytest.mark.parametrize("names", [("m3",), ("m1", "m2")])
+def test_every_promise_is_kept_beside_members_without_rows(names: tuple[str, ...]) -> None:
+    arguments = [f"--seeds={SEEDS_A_TEST}", f"--steps={STEPS}"]
+    assert main([*arguments, *(f"--without-rows={name}" for name in names)]) == 0
+
+
 def find(arguments: list[str], seed: int) -> int:
     """Runs the seed that is known to fail; a change of the simulation may move it to another."""
     return main([*arguments, f"--seed={seed}"]) or main([*arguments, f"--seeds={MUTANT_SEEDS_MAX}"])

@@ -77,6 +77,7 @@ function updateMember(card, member, observer, isSinglePrimary, nowMs) {
   setText(head.children[1], member.name);
   const tags = [];
   if (isSinglePrimary && member.role) tags.push(member.role.toLowerCase());
+  if (member.without_rows) tags.push("no rows");
   if (member.name === observer) tags.push("this one");
   setText(head.children[2], tags.join(", "));
   setText(head.children[3], stateOf(member));

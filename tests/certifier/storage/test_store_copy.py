@@ -14,6 +14,7 @@ from groupcert.certifier.storage.store import (
     Family,
     Store,
     StoreIdentity,
+    drop_families,
     integer_key,
 )
 from tests.stores import put, writing
@@ -183,3 +184,25 @@ def test_a_block_that_cannot_be_read_ends_no_scan_quietly(tmp_path: Path) -> Non
         content_digest(copy)
     with Store(copy, M1) as store, pytest.raises(CorruptStore, match="checksum"):
         list(store.scan(Family.DATA))
+
+
+def test_families_of_a_checkpoint_are_emptied_and_their_files_go(tmp_path: Path) -> None:
+    with filled(tmp_path / "m1") as store:
+        store.flush_tables()
+        put(store, Family.META, (b"key", b"value"))
+        copy = copied(store, tmp_path / "copy")
+        size = largest_table(copy).stat().st_size
+        drop_families(copy, [Family.DATA])
+        assert largest_table(copy).stat().st_size < size
+        assert len(list(store.scan(Family.DATA))) == ROWS, "the store's own files stay"
+    with Store(copy, M1) as again:
+        assert list(again.scan(Family.DATA)) == []
+        assert list(again.scan(Family.RELAY)) == [(integer_key(7), b"group")]
+        assert again.get(Family.META, b"key") == b"value"
+
+
+def test_families_of_a_copy_that_cannot_be_changed_are_an_error(tmp_path: Path) -> None:
+    with filled(tmp_path / "m1") as store:
+        copy = copied(store, tmp_path / "copy")
+    with pytest.raises(CorruptStore):
+        drop_families(copy, [Family.META])

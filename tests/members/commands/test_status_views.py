@@ -65,6 +65,7 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
     document = {
         "group": "shop",
         "view_id": 3,
+        "view": [{"name": "m2", "without_rows": True}],
         "primary": "m1",
         "format_version": 2,
         "members": [online, gone],
@@ -73,6 +74,7 @@ def test_the_table_tells_why_a_member_is_not_there() -> None:
     }
     text = rendered(document)
     assert "group shop, view 3, primary m1" in text
+    assert "m2 keeps no rows" in text
     assert "1,234" in text
     words = " ".join(text.split())
     assert "log: leader not known; n1 CURRENT, n2 SILENT; it took a message 1,234 ms ago" in words
@@ -90,7 +92,14 @@ HEADINGS = {"position", "certified", "conflicts", "items", "queued"}
 )
 def test_no_word_is_broken_at_a_width(state: str, certified: int, columns: int) -> None:
     row = {"address": "127.0.0.1:7101", "state": state, "release": "0.1.0", "certified": certified}
-    group = {"group": "shop", "view_id": 3, "primary": "m1", "format_version": 2, "log": None}
+    group = {
+        "group": "shop",
+        "view_id": 3,
+        "view": [],
+        "primary": "m1",
+        "format_version": 2,
+        "log": None,
+    }
     text = "m2 does not answer: it is gone, and what it had of the log is [nowhere] else by now"
     document = {**group, "members": [{"name": "m1", **row}], "problems": [{"text": text}]}
     shown = rendered(document, columns)
@@ -107,6 +116,7 @@ def test_into_a_pipe_each_problem_is_one_line(
     document = {
         "group": "shop",
         "view_id": 3,
+        "view": [],
         "primary": "",
         "format_version": 2,
         "log": None,
@@ -125,7 +135,7 @@ def test_the_table_says_what_keeps_the_group_at_an_earlier_format() -> None:
         {"name": "m3", "address": "c:1", "state": "UNREACHABLE"},
     ]
     nothing: dict[str, object] = {"log": None, "problems": [], "primary": ""}
-    group = {"group": "shop", "view_id": 3, "members": rows, **nothing}
+    group = {"group": "shop", "view_id": 3, "view": [], "members": rows, **nothing}
     mixed = rendered({**group, "format_version": 2})
     assert "1.0" in mixed and "1.1" in mixed
     assert "writes format 2 of the log: not all read what these do: m2 3" in mixed
@@ -148,6 +158,7 @@ def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
         {
             "group": "shop",
             "view_id": 3,
+            "view": [],
             "primary": "",
             "format_version": 0,
             "members": [row],
@@ -244,7 +255,7 @@ def test_messages_that_were_skipped_are_told_once_and_are_no_markup() -> None:
     assert member_document(group_pb2.MemberStatus())["skipped_last"] is None
     rows = [{"name": name, "address": "a:1", **document} for name in ("m1", "m2")]
     nothing: dict[str, object] = {"log": None, "problems": []}
-    group = {"group": "shop", "view_id": 3, "primary": "", "format_version": 0}
+    group = {"group": "shop", "view_id": 3, "view": [], "primary": "", "format_version": 0}
     text = rendered({**group, "members": rows, **nothing})
     words = "3 messages of the log were skipped, the last one is 7, which says it is of '[/]'"
     assert " ".join(text.split()).count(words) == 1

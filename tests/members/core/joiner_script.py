@@ -5,6 +5,7 @@ the log or from a copy, and whose.
 from groupcert.certifier.errors import GroupcertError
 from groupcert.members.core.recovery_plan import (
     Candidate,
+    Needs,
     check_start,
     choose_donor,
     plan_recovery,
@@ -124,21 +125,21 @@ class JoinerScript:
         return "\n".join(lines)
 
     def donor(self, command: Command) -> str:
-        """donor [failed=<members>] [server=<version>]: members a line each, `<name> [<state>]
-        [certified=] [lacks=] [relay=<first version>]`; m3 asks, whose server is at a version.
+        """donor [failed=<members>] [server=<version>] [no-rows]: members a line each, `<name>
+        [<state>] [certified=] [lacks=] [relay=<first version>] [rows=none]`; m3 asks, whose server
+        is at a version, or which keeps no rows.
         """
-        failed, server = command.take("failed", "server")
-        server_version = int(server) if server else None
+        failed, server, no_rows = command.take("failed", "server", "no-rows")
+        needs = Needs("m3", int(server) if server else None, no_rows is not None)
         addresses = [run_named(name).address for name in failed.split(",")] if failed else []
         candidates = [candidate_of(parse_command(line)) for line in command.body]
         choices = {
-            choose_donor(order, asker="m3", failed=addresses, server_version=server_version)
-            for order in (candidates, candidates[::-1])
+            choose_donor(order, needs, addresses) for order in (candidates, candidates[::-1])
         }
         [choice] = choices
         if choice is None:
             failures = dict.fromkeys(addresses, "it died")
-            return why_none(candidates, "m3", failures, server_version)
+            return why_none(candidates, needs, failures)
         return f"{choice.donor.name}: {choice.reason}"
 
 
@@ -149,4 +150,7 @@ def candidate_of(command: Command) -> Candidate:
     [state] = words_of(command) or ["ONLINE"]
     address = run_named(command.name).address
     relay = int(command.arguments.get("relay", 0))
-    return Candidate(command.name, address, state, certified, certified - lacks, relay)
+    without_rows = command.arguments.get("rows") == "none"
+    return Candidate(
+        command.name, address, state, certified, certified - lacks, relay, without_rows
+    )

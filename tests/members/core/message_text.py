@@ -56,14 +56,17 @@ def words_of(command: Command) -> list[str]:
 
 
 def run_named(text: str) -> ViewMember:
-    """Returns the run that a text such as `m2`, `m2.1`, `m2*90` or `m2@b:1` names."""
-    found = re.fullmatch(r"m(\d+)(?:\.(\d+))?(?:\*(\d+))?(?:!(\d+))?(?:~([^@]*))?(?:@(.*))?", text)
+    """Returns the run that a text such as `m2`, `m2.1`, `m2*90`, `m2@b:1` or `m2_`, which keeps no
+    rows, names.
+    """
+    shape = r"m(\d+)(?:\.(\d+))?(?:\*(\d+))?(?:!(\d+))?(_)?(?:~([^@]*))?(?:@(.*))?"
+    found = re.fullmatch(shape, text)
     assert found, f"{text} names no member"
-    number, run, weight, newest, name, address = found.groups()
+    number, run, weight, newest, no_rows, name, address = found.groups()
     member = replace(run_of(int(number), int(run or 0)), weight=int(weight or WEIGHT))
     if newest:
         member = replace(member, format_version=int(newest), release=f"{newest}.0")
-    member = replace(member, name=name or member.name)
+    member = replace(member, name=name or member.name, without_rows=bool(no_rows))
     return member if address is None else replace(member, address=address)
 
 
@@ -72,7 +75,8 @@ def run_text(member: ViewMember) -> str:
     run, number = divmod(member.incarnation, 10)
     weight = "" if member.weight == WEIGHT else f"*{member.weight}"
     newest = f"!{member.format_version}" if member.format_version else ""
-    return f"m{number}" + (f".{run}" if run else "") + weight + newest
+    no_rows = "_" if member.without_rows else ""
+    return f"m{number}" + (f".{run}" if run else "") + weight + newest + no_rows
 
 
 def item_of(key: str) -> int:

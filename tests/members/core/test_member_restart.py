@@ -28,6 +28,7 @@ from tests.members.state_machines import (
     online,
     restored_from,
     run_of,
+    send,
     versions,
     write,
 )
@@ -109,3 +110,20 @@ def test_what_members_need_of_the_log_is_what_they_reported_last() -> None:
     report = MemberReport(0, 0, 1, member.certifier.digest(), durable_log_sequence=1)
     deliver(member, batch_of(2, 2, controls=[report]))
     assert member.durable_log_sequences() == [0, 1]
+
+
+def test_the_log_is_kept_for_who_departed_with_all_rows() -> None:
+    """It would find nobody to copy from."""
+    member = online()
+    member.view = replace(member.view, members=(replace(member.me, without_rows=True),))
+    report = MemberReport(0, 0, 1, b"", durable_log_sequence=1)
+    member.reports.take(member.me.incarnation, report)
+    assert member.durable_log_sequences() == [1]
+    deliver(member, joining(member, 2))
+    member.expel("m2")
+    send(member)
+    assert [each.name for each in member.departures.named()] == ["m2"]
+    assert member.durable_log_sequences() == [0]
+    member.forget("m2")
+    send(member)
+    assert member.durable_log_sequences() == [1]

@@ -21,9 +21,10 @@ from groupcert.certifier.storage.store import ROCKSDB_FOLDER, Store, StoreIdenti
 from groupcert.certifier.write_set import store_key_item
 from groupcert.members.core.log_records import Control, LogBatch, LoggedTransaction, ViewProposal
 from groupcert.members.core.views import MemberState, ViewMember
+from groupcert.members.errors.membership import RowsNotKept
 from groupcert.members.errors.recovery import CopyExpired, TooManyCopies
 from groupcert.members.recovery import copies as copies_module
-from groupcert.members.recovery.copies import Copies
+from groupcert.members.recovery.copies import OF_ROWS, Copies
 from groupcert.members.recovery.manifest import CopyManifest, verify_content, verify_files
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.total_order.port import Delivery
@@ -91,6 +92,31 @@ async def test_a_copy_has_what_was_committed_before_it(tmp_path: Path) -> None:
         assert not copy.folder.exists()
         with pytest.raises(CopyExpired):
             copies.get(copy.copy_id)
+
+
+async def test_a_copy_for_a_member_without_rows_has_none(tmp_path: Path) -> None:
+    """Neither has one that is made of it; for a member with rows it makes none."""
+    async with running(tmp_path / "m1") as runtime:
+        copies = Copies(tmp_path / "copies")
+        for number in range(20):
+            await runtime.submit([write_of(b"%d" % number, number)])
+        copy = await copies.open(runtime, "m3", without_rows=True)
+        verify_files(copy.folder, copy.manifest)
+        verify_content(copy.folder, copy.manifest)
+        Store(copy.folder, StoreIdentity(group="g", member="m3"), adopt=True).close()
+        config = config_of(copy.folder, member="m3", rows="none")
+        joiner = MemberRuntime(config, MemoryOrder(MemoryLog("g")), lambda state: None)
+        checkpoint = joiner.rows.checkpoint()
+        assert checkpoint is not None
+        assert (checkpoint.version, joiner.member.log_sequence) == (20, copy.manifest.log_sequence)
+        assert checkpoint.gtid_executed == copy.manifest.gtids()
+        assert joiner.member.certifier.digest() == runtime.member.certifier.digest()
+        assert [family for family in OF_ROWS if next(joiner.store.scan(family), None)] == []
+        joiner.member.state = MemberState.ONLINE
+        with pytest.raises(RowsNotKept):
+            await copies.open(joiner, "m4")
+        await copies.open(joiner, "m5", without_rows=True)
+        joiner.close()
 
 
 async def test_copies_are_limited_in_number(tmp_path: Path) -> None:

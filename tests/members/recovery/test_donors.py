@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groupcert.members.core.recovery_plan import choose_donor, why_none
+from groupcert.members.core.recovery_plan import Needs, choose_donor, why_none
 from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.recovery import donors
 from groupcert.members.recovery.copies import Copies
@@ -20,7 +20,7 @@ from tests.members.process.test_serve import access_of, serving
 async def test_the_role_of_members_is_enough_to_find_a_donor(tmp_path: Path) -> None:
     async with serving(tmp_path, access=access_of(Role.MEMBER)) as (_, address):
         candidates = await ask_members([address], Credentials(token=Role.MEMBER.value))
-    choice = choose_donor(candidates, asker="m3")
+    choice = choose_donor(candidates, Needs("m3"))
     assert choice is not None
     assert choice.donor.name == "m1"
 
@@ -37,8 +37,8 @@ async def test_why_a_donor_refuses_to_answer_is_told(
 ) -> None:
     async with serving(tmp_path, access=access_of(Role.WRITE)) as (_, address):
         candidates = await ask_members([address], Credentials(token=token))
-    assert choose_donor(candidates, asker="m3") is None
-    told = why_none(candidates, "m3", {})
+    assert choose_donor(candidates, Needs("m3")) is None
+    told = why_none(candidates, Needs("m3"), {})
     assert told.startswith(f"{address} at {address} is REFUSING (")
     assert cause in told
 

@@ -41,7 +41,7 @@ class ScriptedDonor(Donor):
         self.asked: list[tuple[str, int]] = []
         self.closed: list[tuple[str, bool]] = []
 
-    async def open_copy(self, asker: str) -> tuple[str, bytes]:
+    async def open_copy(self, asker: str, *, without_rows: bool = False) -> tuple[str, bytes]:
         return "id", MANIFEST.encode()
 
     async def read_copy(self, copy_id: str, file: str, offset: int) -> AsyncGenerator[Chunk, None]:

@@ -1,4 +1,5 @@
-"""One contract on all that keeps a member's rows: its store, a PostgreSQL server, the simulation's.
+"""One contract on all that keeps a member's rows: its store, a PostgreSQL server, the simulation's;
+and on what takes its place where nothing does.
 
 Entries are given in order, some once more; what keeps the rows is closed, or crashes and loses what
 was not on disk, and is opened again. Whenever one looks, it has the rows of a prefix of the
@@ -17,7 +18,7 @@ import pytest
 
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.target_progress import Checkpoint
-from groupcert.certifier.errors import InvalidRequest
+from groupcert.certifier.errors import GroupcertError
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.views import ViewMember
@@ -46,7 +47,8 @@ class Run(NamedTuple):
     """A run on what keeps rows; `settle` has all that was given executed."""
 
     rows: RowStore
-    found: Callable[[], Rows]
+    found: Callable[[], Rows] | None
+    """None: it has no rows."""
     settle: Callable[[], None]
 
 
@@ -108,6 +110,24 @@ class AtServer:
         self._server.wait_ready()
 
 
+class Nowhere:
+    """A member without rows: it goes on where its state is, which is not moved here."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[Run]:
+        runtime = _runtime(self._folder, rows="none")
+        try:
+            yield Run(runtime.rows, None, lambda: None)
+        finally:
+            runtime.close()
+
+    def crash(self, dice: random.Random) -> None:
+        """It has nothing to lose."""
+
+
 class Simulated:
     """The simulation's disk, which forgets."""
 
@@ -142,13 +162,17 @@ class Nobody:
         """Does not look."""
 
 
-@pytest.fixture(params=["store", "simulation", pytest.param("server", marks=pytest.mark.database)])
+@pytest.fixture(
+    params=["store", "simulation", "nowhere", pytest.param("server", marks=pytest.mark.database)]
+)
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     match request.param:
         case "store":
             yield InStore(tmp_path)
         case "simulation":
             yield Simulated()
+        case "nowhere":
+            yield Nowhere(tmp_path)
         case _:
             with (
                 servers.where_installed(),
@@ -185,17 +209,18 @@ async def test_what_is_visible_is_a_prefix_which_is_known(kept: Kept) -> None:
                 newest = version_at(entries, given)
                 await until(lambda: version_of(run) == newest)  # noqa: B023
                 check(run, entries, states)
-        if dice.random() < 0.5:
+        if isinstance(kept, Nowhere) or dice.random() < 0.5:
             newest = None
             kept.crash(dice)
 
 
 async def test_where_rows_are_read(kept: Kept) -> None:
-    """A store has snapshots; who keeps rows at a server says where to read them."""
+    """A store has snapshots; who has none says where to read."""
+    refusals = {AtServer: "use SQL there", Nowhere: "m1 keeps no rows"}
     async with kept.run() as run:
-        if isinstance(kept, AtServer):
+        if type(kept) in refusals:
             for read in (run.rows.open_snapshot, lambda: run.rows.check_readable("m1")):
-                with pytest.raises(InvalidRequest, match="use SQL there"):
+                with pytest.raises(GroupcertError, match=refusals[type(kept)]):
                     read()
             return
         run.rows.check_readable("m1")
@@ -239,9 +264,9 @@ def check(run: Run, entries: Sequence[RelayEntry], states: Sequence[Rows]) -> No
     its GTIDs and its place.
     """
     before = version_of(run)
-    rows = run.found()
+    rows = run.found() if run.found else None
     checkpoint = run.rows.checkpoint() or Checkpoint()
-    assert rows in states[before : checkpoint.version + 1]
+    assert rows is None or rows in states[before : checkpoint.version + 1]
     executed = GtidSet()
     for number in range(1, checkpoint.version + 1):
         executed.add_number(SOURCE, number)
@@ -266,10 +291,10 @@ def places(entries: Sequence[RelayEntry], version: int) -> int:
     return sum(each.version <= version for each in entries)
 
 
-def _runtime(folder: Path, server: RowsServer | None = None) -> MemberRuntime:
+def _runtime(folder: Path, server: RowsServer | None = None, **settings: object) -> MemberRuntime:
     log = MemoryLog("g")
     log.create()
-    config = config_of(folder / "data", create_log=False)
+    config = config_of(folder / "data", create_log=False, **settings)
     return MemberRuntime(config, MemoryOrder(log), lambda state: None, server=server)
 
 

@@ -193,14 +193,14 @@ def test_a_view_says_what_its_members_have_announced() -> None:
     """Equality does not."""
     members = (
         ViewMember(name="m1", incarnation=7, address="a:1", format_version=2, release="1.0"),
-        ViewMember(name="m2", incarnation=8, address="b:1"),
+        ViewMember(name="m2", incarnation=8, address="b:1", without_rows=True),
         ViewMember(name="m3", incarnation=9, address="c:1", format_version=3, release="x" * 99),
     )
     batch = read(LogBatch("m1", 7, 1, controls=[ViewProposal(1, members)]))
     (proposal,) = batch.controls
     assert isinstance(proposal, ViewProposal)
-    found = [(each.format_version, each.release) for each in proposal.members]
-    assert found == [(2, "1.0"), (0, ""), (3, "x" * RELEASE_CHARACTERS_MAX)]
+    found = [(each.format_version, each.release, each.without_rows) for each in proposal.members]
+    assert found == [(2, "1.0", False), (0, "", True), (3, "x" * RELEASE_CHARACTERS_MAX, False)]
 
 
 def test_a_member_takes_its_own_urgent_and_large_messages_at_once() -> None:
