@@ -13,22 +13,31 @@ from decimal import Decimal
 from struct import Struct
 from typing import Any
 
+import pymysql
+
 from ...certifier.gtid_set import GtidSet
 from ..mysql_logs.column_values import RowValue, float_of
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from .server_url import ServerUrl
+from .source_errors import SourceRefused
 
 ROWS_PER_FETCH = 1_000
+PAUSE_SECONDS_MAX = 86_400
+"""Seconds that a server keeps a session whose rows the target does not take yet."""
 _FLOAT = Struct("<f")
 _FLOATS = ("float", "double")
+_DEFINED = (1054, 1146, 1412)
+"""Numbers of errors: a table is defined in another way than when the snapshot began."""
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 
 
 class Snapshot:
     """The rows of a server's tables at one moment, for as many threads as it has sessions."""
 
-    def __init__(self, sessions: "Sequence[Any]", gtids: GtidSet) -> None:
+    def __init__(self, url: ServerUrl, sessions: "Sequence[Any]", gtids: GtidSet) -> None:
         self.gtids = gtids
         """All that is executed in the rows."""
+        self._url = url
         self._sessions = list(sessions)
 
     @property
@@ -38,18 +47,22 @@ class Snapshot:
 
     def definition(self, table: SourceTable) -> str:
         """Returns the statement that created a table, as the server spells it."""
-        cursor = self._sessions[0].cursor()
-        cursor.execute(f"SHOW CREATE TABLE {_quoted(table.database)}.{_quoted(table.name)}")
-        return str(cursor.fetchone()[1])
+        with self._failing(), closing(self._sessions[0].cursor()) as cursor:
+            cursor.execute(f"SHOW CREATE TABLE {_quoted(table.database)}.{_quoted(table.name)}")
+            return str(cursor.fetchone()[1])
 
     def rows(
         self, table: SourceTable, columns: Sequence[SourceColumn], thread: int
     ) -> Iterator[list[tuple[RowValue, ...]]]:
-        """Yields the rows of a table, some at a time, with these of its columns."""
+        """Yields the rows of a table, some at a time, with these of its columns.
+
+        Raises:
+            SourceLost: the server has ended the session.
+            SourceRefused: it has no such rows any more, or does not show them.
+        """
         readers = [_reader(column) for column in columns]
         names = ",".join(map(_selected, columns))
-        cursor = self._sessions[thread].cursor()
-        with closing(cursor):
+        with self._failing(), closing(self._sessions[thread].cursor()) as cursor:
             cursor.execute(f"SELECT {names} FROM {_quoted(table.database)}.{_quoted(table.name)}")
             while rows := cursor.fetchmany(ROWS_PER_FETCH):
                 yield [
@@ -62,22 +75,43 @@ class Snapshot:
                     for row in rows
                 ]
 
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Raises the block's errors of the driver as errors of the source."""
+        try:
+            yield
+        except (pymysql.err.MySQLError, OSError) as error:
+            if error.args and error.args[0] in _DEFINED:
+                raise SourceRefused(
+                    source=str(self._url),
+                    problem=f"a table was defined during the copy ({error.args[1]})",
+                    next_step="start the replica again",
+                ) from error
+            raise self._url.failure(error) from error
+
 
 @contextmanager
-def opened_snapshot(connect: Callable[[], Any], threads: int) -> Iterator[Snapshot]:
-    """Opens a snapshot for so many threads; `connect` returns a PyMySQL connection whose cursors
-    hold no more than what is fetched (`SSCursor`), without conversions, in `utf8mb4`.
+def opened_snapshot(url: ServerUrl, connect: Callable[[], Any], threads: int) -> Iterator[Snapshot]:
+    """Opens a snapshot of a server for so many threads; `connect` returns a PyMySQL connection to
+    it whose cursors hold no more than what is fetched (`SSCursor`), without conversions, in
+    `utf8mb4`.
+
+    Raises:
+        SourceLost, SourceRefused: it does not answer, or lacks a right.
     """
     with ExitStack() as stack:
         sessions = [stack.enter_context(closing(connect())) for _ in range(threads)]
-        with closing(connect()) as locking:
+        snapshot = Snapshot(url, sessions, GtidSet())
+        with snapshot._failing(), closing(connect()) as locking:
             _run(locking, "FLUSH TABLES WITH READ LOCK")
             for session in sessions:
                 _run(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 _run(session, "SET SESSION time_zone = '+00:00'")
+                for name in ("wait_timeout", "net_write_timeout"):
+                    _run(session, f"SET SESSION {name} = {PAUSE_SECONDS_MAX}")
                 _run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            gtids = executed_gtids(lambda statement: _run(locking, statement))
-        yield Snapshot(sessions, gtids)
+            snapshot.gtids = executed_gtids(lambda statement: _run(locking, statement))
+        yield snapshot
 
 
 def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:

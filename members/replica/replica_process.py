@@ -7,6 +7,7 @@ of a server is imported only if that server is named.
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -29,7 +30,7 @@ from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, Targ
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...applier.targets import Target
-from ...applier.targets.first_copy import CopyProgress, copy_tables
+from ...applier.targets.first_copy import CopyProgress, CopyRecord, copy_tables
 from ...applier.targets.rocksdb import Decode, RocksDbTarget, RowChanges
 from ...applier.targets.source_documents import DocumentsCopy
 from ...applier.targets.sql import SqlTarget
@@ -46,7 +47,7 @@ from ..settings.replica import EMBEDDED, ReplicaConfig
 from ..wire.applier_status import applier_status
 from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
-from .server_sources import ServerSources
+from .server_sources import ServerSources, changes_between
 from .source_rows import GroupRows, ServerRows, SourceRows
 from .sources import ReplicaSources, Sources
 
@@ -154,13 +155,20 @@ def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
         elif target.is_needed:
             snapshot = stack.enter_context(rows.snapshot(config.workers or COPY_THREADS))
             log.info("first_copy_begins", replica=config.replica, executed=str(snapshot.gtids))
-            reporter = _CopyReport(config.replica)
-            count = copy_tables(snapshot, target, reporter.say)
+            source = ServerSources(
+                config.sources[:1],
+                config.replica,
+                payload_of=payload_of,
+                transaction_bytes_max=config.transaction_bytes_max,
+                compares_rows=False,
+            )
+            between = partial(changes_between, source)
+            count = copy_tables(snapshot, target, between, _CopyReport(config.replica))
             log.info("first_copy_ended", replica=config.replica, rows=count)
 
 
 class _CopyReport:
-    """Says every few seconds how far a copy is."""
+    """Logs how far a copy is, every few seconds, and what is kept of one that was cut off."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
@@ -171,6 +179,15 @@ class _CopyReport:
         if monotonic() - self._said > COPY_REPORT_SECONDS:
             self._said = monotonic()
             log.info("first_copy", replica=self._replica, **progress._asdict())
+
+    def goes_on(self, record: CopyRecord) -> None:
+        """Logs what is kept."""
+        whole, gtids = sorted(record.whole), str(record.gtids)
+        log.info("first_copy_goes_on", replica=self._replica, whole=whole, executed=gtids)
+
+    def begins_again(self, cause: str) -> None:
+        """Logs why nothing is."""
+        log.warning("first_copy_begins_again", replica=self._replica, text=cause)
 
 
 def opens_target(

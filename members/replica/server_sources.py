@@ -24,7 +24,12 @@ from ...applier.mysql_logs.binary_log_reader import (
 from ...applier.mysql_logs.events import Event, EventType
 from ...applier.mysql_logs.gtid_set_encoding import previous_gtids
 from ...applier.mysql_logs.lock_intervals import LockIntervals
-from ...applier.mysql_servers.server_stream import ServerStream, domain_numbers, mariadb_position
+from ...applier.mysql_servers.server_stream import (
+    ServerStream,
+    domain_numbers,
+    includes,
+    mariadb_position,
+)
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.mysql_servers.source_errors import SourceLost, SourceRefused
 from ...applier.queue.relay_group import RelayEntry
@@ -158,6 +163,27 @@ class ServerSources:
             self.connected = ""
             self._stream = None
             stream.close()
+
+
+def changes_between(
+    sources: ServerSources, executed: GtidSet, end: GtidSet
+) -> Iterator[tuple[Sequence[RelayEntry], GtidSet]]:
+    """Yields what is in `end` and not in `executed`, some transactions at a time, each time with
+    the set after them, which is `end` at last.
+
+    Raises:
+        As `ServerSources.follow`.
+    """
+    received = executed.copy()
+    for news in () if includes(received, end) else sources.follow(received, lambda: 1):
+        for entry in news.entries:
+            if entry.gtid:
+                received.add(entry.gtid)
+        if includes(received, end):
+            sources.stop()
+        wanted = [entry for entry in news.entries if entry.gtid and entry.gtid in end]
+        yield wanted, received.intersection(end)
+    yield (), end
 
 
 class SourceLog:
