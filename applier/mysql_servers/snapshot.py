@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
 from struct import Struct
+from time import monotonic, sleep
 from typing import Any
 
 import pymysql
@@ -26,6 +27,10 @@ PAUSE_SECONDS_MAX = 86_400
 """Seconds that a server keeps a session whose rows the target does not take yet."""
 _FLOAT = Struct("<f")
 _FLOATS = ("float", "double")
+PREPARED_SECONDS_MAX = 30
+"""Seconds in which a snapshot waits for a moment when no XA transaction is prepared."""
+PREPARED_PAUSE_SECONDS = 0.1
+_NO_XA_RECOVER_RIGHT = 1401
 _DEFINED = (1054, 1146, 1412)
 """Numbers of errors: a table is defined in another way than when the snapshot began."""
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
@@ -103,7 +108,7 @@ def opened_snapshot(url: ServerUrl, connect: Callable[[], Any], threads: int) ->
         sessions = [stack.enter_context(closing(connect())) for _ in range(threads)]
         snapshot = Snapshot(url, sessions, GtidSet())
         with snapshot._failing(), closing(connect()) as locking:
-            _run(locking, "FLUSH TABLES WITH READ LOCK")
+            _lock(locking, url)
             for session in sessions:
                 _run(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 _run(session, "SET SESSION time_zone = '+00:00'")
@@ -112,6 +117,36 @@ def opened_snapshot(url: ServerUrl, connect: Callable[[], Any], threads: int) ->
                 _run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
             snapshot.gtids = executed_gtids(lambda statement: _run(locking, statement))
         yield snapshot
+
+
+def _lock(session: Any, url: ServerUrl) -> None:
+    """Keeps commits away, at a moment when no XA transaction is prepared: its rows would be neither
+    in the snapshot nor in the log behind it.
+    """
+    deadline = monotonic() + PREPARED_SECONDS_MAX
+    _run(session, "FLUSH TABLES WITH READ LOCK")
+    while prepared := _prepared(session):
+        _run(session, "UNLOCK TABLES")
+        if monotonic() > deadline:
+            raise SourceRefused(
+                source=str(url),
+                problem=f"XA transactions are prepared for {PREPARED_SECONDS_MAX} s, by now "
+                f"{', '.join(prepared)}, and a copy cannot have their rows",
+                next_step="commit them or roll them back (XA RECOVER lists them), and start the "
+                "replica again",
+            )
+        sleep(PREPARED_PAUSE_SECONDS)
+        _run(session, "FLUSH TABLES WITH READ LOCK")
+
+
+def _prepared(session: Any) -> Sequence[str]:
+    """Returns the data of the xids that are prepared; none if the server does not show them."""
+    try:
+        return [repr(data) for *_, data in _run(session, "XA RECOVER")]
+    except pymysql.err.MySQLError as error:
+        if error.args[0] != _NO_XA_RECOVER_RIGHT:
+            raise
+        return []
 
 
 def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:

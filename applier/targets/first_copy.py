@@ -24,8 +24,9 @@ from typing import NamedTuple, Protocol, Self
 from ...certifier.errors import Fenced
 from ...certifier.gtid_set import GtidSet
 from ..errors import OF_ROWS, TABLE_CHANGED, InvalidBinaryLog, TransientFailure
+from ..mysql_logs.prepared_payload import prepared_step
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
-from ..mysql_logs.statement_payload import statements_of
+from ..mysql_logs.statement_payload import has_statements, statements_of
 from ..mysql_servers.snapshot import Snapshot
 from ..queue.relay_group import RelayEntry
 from .sql_tables import Row
@@ -197,8 +198,10 @@ class _TablesDefined(Exception):
 
 def _check_rows_only(entries: Sequence[RelayEntry]) -> None:
     for entry in entries:
-        for statement in statements_of(entry.payload):
-            raise _TablesDefined(f"{entry.gtid} is {statement.text[:200]!r}")
+        if has_statements(entry.payload):
+            texts = [each.text[:200] for each in statements_of(entry.payload)]
+            text = texts[0] if texts else prepared_step(entry.payload)
+            raise _TablesDefined(f"{entry.gtid} is {str(text)!r}")
 
 
 def with_parents(whole: Collection[str], parents: Mapping[str, Collection[str]]) -> set[str]:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Batch, Family, Store
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..mysql_logs.prepared_payload import PreparedStep, Step, not_prepared
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
 from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
@@ -21,12 +22,14 @@ from ..mysql_servers.snapshot import Snapshot
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint
 from .first_copy import CopyRecord
-from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Rows, changes_of
+from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Decode, Rows, changes_of
 from .source_tables import MOVING, key_text, stopped_at
 from .sql_tables import Row, SqlValue
 
 TARGET = "the embedded store"
 _ROWS_END = bytes([ROW_PREFIX[0] + 1])
+PREPARED_PREFIX = b"\x00prepared "
+"""Stands before the xid under which prepared rows are kept."""
 COPY_KEY = b"first copy"
 """The key of the record of a copy that is not finished."""
 
@@ -84,6 +87,25 @@ class SourceDocuments:
         """Returns the name of a row, which has all columns."""
         key = [key_text(row[place]) for place in self._keys[str(table)]]
         return f"{table}/{'/'.join(key)}".encode()
+
+
+def changes_of_step(
+    step: PreparedStep, gtid: object, store: Store, decode: Decode
+) -> dict[bytes, bytes | None]:
+    """Returns the changes of a step of an XA transaction: rows are kept in the store until they are
+    committed or rolled back.
+
+    Raises:
+        TransientFailure: nothing is prepared under this xid yet, or at all.
+    """
+    key = PREPARED_PREFIX + step.xid.encode()
+    if step.step is Step.PREPARE:
+        return {key: step.rows}
+    rows = store.get(Family.DATA, key)
+    if rows is None:
+        raise not_prepared(step, gtid)
+    changes = changes_of(decode(rows)) if step.step is Step.COMMIT else {}
+    return changes | {key: None}
 
 
 class DocumentsCopy:

@@ -24,15 +24,16 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
+from ...applier.mysql_logs.prepared_payload import prepared_step
 from ...applier.mysql_logs.statement_payload import payload_of
-from ...applier.queue.job import CommitGroup
+from ...applier.queue.job import CommitGroup, Job
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...applier.targets import Target
 from ...applier.targets.first_copy import CopyProgress, CopyRecord, copy_tables
 from ...applier.targets.rocksdb import Decode, RocksDbTarget, RowChanges
-from ...applier.targets.source_documents import DocumentsCopy
+from ...applier.targets.source_documents import DocumentsCopy, changes_of_step
 from ...applier.targets.sql import SqlTarget
 from ...applier.targets.sql_copy import SqlCopy
 from ...applier.targets.sql_server import SqlServer
@@ -240,8 +241,20 @@ class EmbeddedTarget(RocksDbTarget):
     def __init__(self, folder: Path, replica: str, decode: Decode = decode_changes) -> None:
         self.store = open_store(folder, replica)
         super().__init__(self.store, decode)
+        self._rows = decode
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
+
+    def execute(self, job: Job[RowChanges]) -> RowChanges:
+        """Decodes the row changes of a job, which may be a step of an XA transaction."""
+        [entry, *_] = job.entries
+        step = prepared_step(entry.payload)
+        if step is None:
+            return super().execute(job)
+        changes = changes_of_step(step, entry.gtid, self.store, self._rows)
+        if (part := job.part) is not None:
+            changes = {key: value for key, value in changes.items() if part.takes(key[1:])}
+        return changes
 
     def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and asks for a flush.

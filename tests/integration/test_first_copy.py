@@ -6,20 +6,24 @@ copy's back: the mark stays if and only if the table is not copied again.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import psycopg
 import pytest
-from rocksdict import AccessType
 
 from groupcert.applier.targets.first_copy import CopyRecord
-from groupcert.applier.targets.rocksdb import ROW_PREFIX
-from groupcert.applier.targets.source_documents import COPY_KEY
-from groupcert.certifier.storage.store import Family, open_families
+from groupcert.certifier.gtid_set import GtidSet
+from tests.integration.followed_targets import (
+    KINDS,
+    EmbeddedStore,
+    FollowedTarget,
+    SqlDatabase,
+    followed_target,
+)
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.shop_load import ShopLoad, rows_of
 from tests.integration.test_server_replica import BINARY_LOG, FINE, executed
@@ -64,148 +68,70 @@ def flat(source: MariaDbServer) -> ShopLoad:
     return _shop(source, is_flat=True)
 
 
-class CopyTarget(Protocol):
-    """A target while a copy fills it."""
-
-    url: str
-
-    def record(self) -> CopyRecord | None:
-        """The copy's record, as the target has it."""
-        ...
-
-    def mark(self) -> None:
-        """Changes the row that nobody changes."""
-        ...
-
-    def check(self, source: Any, mark: str) -> None:
-        """Fails unless the mark is so, and all other rows are the source's."""
-        ...
-
-
-class SqlDatabase:
-    """A database of a server."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def _connect(self) -> Any:
-        if self.url.startswith("postgres"):
-            return psycopg.connect(self.url, autocommit=True)
-        return connect_mariadb(self.url)
-
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Executes a statement; returns its rows."""
-        with closing(self._connect()) as session, session.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall()) if cursor.description else []
-
-    def record(self) -> CopyRecord | None:
-        """The record in the replica's own table."""
-        try:
-            rows = self.execute(
-                "SELECT checkpoint FROM groupcert_checkpoint WHERE replica LIKE 'first copy %'"
-            )
-        except Exception:  # There is no such table yet; drivers say it in their own ways.
-            return None
-        return CopyRecord.decode(rows[0][0]) if rows else None
-
-    def mark(self) -> None:
-        """Changes the row that nobody changes."""
-        self.execute(f"UPDATE fixed SET value = '{MARK}'")
-
-    def check(self, source: Any, mark: str) -> None:
-        """Compares all rows."""
-        assert self.execute("SELECT value FROM fixed") == [(mark,)]
-        with closing(self._connect()) as session:
-            assert rows_of(session) == rows_of(source)
-        count = "SELECT count(*), min(id), max(id) FROM large"
-        assert self.execute(count) == [(LARGE_ROWS, 1, LARGE_ROWS)]
-
-
-class EmbeddedStore:
-    """A store of the replica's own; read beside its process, as far as it is flushed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.url = f"rocksdb:{folder}"
-        self._folder = folder
-
-    def record(self) -> CopyRecord | None:
-        """The record in the store."""
-        try:
-            rows = open_families(self._folder, AccessType.read_only())
-        except Exception:  # There is no store yet.
-            return None
-        with closing(rows):
-            text = rows.get_column_family(Family.META.value).get(COPY_KEY)
-        return CopyRecord.decode(text.decode()) if text else None
-
-    def mark(self) -> None:
-        """Changes the row that nobody changes."""
-        with closing(open_families(self._folder, AccessType.read_write())) as rows:
-            family = rows.get_column_family(Family.DATA.value)
-            family[ROW_PREFIX + b"flat.fixed/1"] = json.dumps({"id": 1, "value": MARK}).encode()
-
-    def check(self, source: Any, mark: str) -> None:
-        """Compares the number of rows of each table, and the values of some."""
-        rows, _ = embedded_state(self._folder)
-        assert json.loads(rows.pop(b"flat.fixed/1"))["value"] == mark
-        found: dict[str, int] = {}
-        for key in rows:
-            table = key.decode().partition("/")[0].removeprefix("flat.")
-            found[table] = found.get(table, 0) + 1
-        expected = {table: len(each) for table, each in rows_of(source).items()}
-        assert found == {table: count for table, count in expected.items() if count} | {
-            "large": LARGE_ROWS
-        }
-        with source.cursor() as cursor:
-            cursor.execute("SELECT id, value FROM plain")
-            values = {f"flat.plain/{number}".encode(): value for number, value in cursor.fetchall()}
-        plain = {key: row for key, row in rows.items() if key.startswith(b"flat.plain/")}
-        assert {key: json.loads(row)["value"] for key, row in plain.items()} == values
-
-
-@pytest.fixture(params=["mariadb", "postgresql", "rocksdb"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> CopyTarget:
+@pytest.fixture(params=KINDS)
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> FollowedTarget:
     """An empty target, of each kind."""
-    if request.param == "rocksdb":
-        return EmbeddedStore(tmp_path / "store")
-    return SqlDatabase(
-        request.getfixturevalue("mariadb_url" if request.param == "mariadb" else "target_dsn")
-    )
+    return followed_target(request, request.param, tmp_path)
 
 
 @pytest.fixture
-def load(target: CopyTarget, request: pytest.FixtureRequest) -> ShopLoad:
+def load(target: FollowedTarget, request: pytest.FixtureRequest) -> ShopLoad:
     """The shop that the target takes."""
-    is_flat = target.url.startswith("rocksdb")
+    is_flat = isinstance(target, EmbeddedStore)
     load: ShopLoad = request.getfixturevalue("flat" if is_flat else "shop")
     return load
 
 
-def whole(target: CopyTarget) -> set[str]:
+def whole(target: FollowedTarget) -> set[str]:
     """The tables that are whole, by their names in the database."""
     record = target.record()
     return {name.partition(".")[2] for name in record.whole} if record else set()
 
 
-def _is_changed(target: CopyTarget, record: CopyRecord | None) -> bool:
+def _is_changed(target: FollowedTarget, record: CopyRecord | None) -> bool:
     return target.record() != record
 
 
-def wait_for_record(what: str, target: CopyTarget, is_met: Callable[[CopyRecord], bool]) -> None:
-    """Returns when the record of the target is so."""
+def _gtids(target: FollowedTarget) -> GtidSet | None:
+    record = target.record()
+    return record.gtids if record else None
 
-    def find() -> bool:
-        record = target.record()
-        return record is not None and is_met(record)
 
-    wait_for(what, find)
+def put_mark(target: FollowedTarget) -> None:
+    """Changes the row that nobody changes, while the replica does not run."""
+    if isinstance(target, EmbeddedStore):
+        target.put("flat.fixed/1", json.dumps({"id": 1, "value": MARK}).encode())
+    else:
+        target.execute(f"UPDATE fixed SET value = '{MARK}'")
+
+
+def check(target: FollowedTarget, source: Any, mark: str) -> None:
+    """Fails unless that row has this mark, and all others are the source's: of documents, as many
+    of each table, and those of one with their values.
+    """
+    expected = rows_of(source)
+    if isinstance(target, SqlDatabase):
+        assert target.execute("SELECT value FROM fixed") == [(mark,)]
+        count = target.execute("SELECT count(*), min(id), max(id) FROM large")
+        assert count == [(LARGE_ROWS, 1, LARGE_ROWS)]
+        with closing(target.connect()) as session:
+            assert rows_of(session) == expected
+        return
+    rows, _ = embedded_state(target.folder)
+    assert json.loads(rows.pop(b"flat.fixed/1"))["value"] == mark
+    counts = Counter(key.decode().partition("/")[0].removeprefix("flat.") for key in rows)
+    assert counts == Counter({name: len(each) for name, each in expected.items()}) + Counter(
+        large=LARGE_ROWS
+    )
+    plain = [json.loads(row) for key, row in rows.items() if key.startswith(b"flat.plain/")]
+    found = sorted((str(row["id"]), str(row["value"])) for row in plain)
+    assert found == [row[:2] for row in expected["plain"]]
 
 
 def finished(
     source: MariaDbServer,
     load: ShopLoad,
-    target: CopyTarget,
+    target: FollowedTarget,
     replica: ReplicaProcess,
     mark: str = MARK,
 ) -> None:
@@ -214,12 +140,12 @@ def finished(
         replica.last_line()
     )
     with closing(connect_mariadb(source.url_of(load.database))) as session:
-        target.check(session, mark)
+        check(target, session, mark)
 
 
 @pytest.mark.in_turns
 def test_a_copy_that_is_killed_keeps_the_tables_that_are_whole(
-    source: MariaDbServer, load: ShopLoad, target: CopyTarget, tmp_path: Path
+    source: MariaDbServer, load: ShopLoad, target: FollowedTarget, tmp_path: Path
 ) -> None:
     """Killed once tables are whole; then again, after these were changed up to another snapshot."""
     url = source.url_of(load.database)
@@ -232,13 +158,12 @@ def test_a_copy_that_is_killed_keeps_the_tables_that_are_whole(
             assert "large" not in whole(target), "nothing was cut off"
             first = target.record()
             assert first
-            target.mark()
+            put_mark(target)
             load.wait_for_commits(30)
             replica.start("--copy")
             wait_for("it goes on", lambda: replica.events("first_copy_goes_on"))
-            wait_for_record(
-                "changes of whole tables", target, lambda found: found.gtids != first.gtids
-            )
+            gtids = first.gtids
+            wait_for("changes of whole tables", lambda: _gtids(target) not in (None, gtids))
             replica.kill()
             assert small <= whole(target) < small | {"large"}
             load.wait_for_commits(30)
@@ -252,14 +177,14 @@ def test_a_copy_that_is_killed_keeps_the_tables_that_are_whole(
 
 @pytest.mark.nightly
 def test_a_copy_that_is_killed_at_each_of_its_steps_ends_with_the_rows_of_the_source(
-    source: MariaDbServer, load: ShopLoad, target: CopyTarget, tmp_path: Path
+    source: MariaDbServer, load: ShopLoad, target: FollowedTarget, tmp_path: Path
 ) -> None:
     url = source.url_of(load.database)
     with ReplicaProcess(tmp_path, [url], target.url, "logical-clock") as replica:
         replica.start("--copy")
         wait_for("a whole table", lambda: "fixed" in whole(target))
         replica.kill()
-        target.mark()
+        put_mark(target)
         with load.running():
             for _ in range(KILLS):
                 record = target.record()
@@ -278,7 +203,7 @@ def test_a_copy_begins_again_after_tables_were_defined(
         replica.start("--copy")
         wait_for("a whole table", lambda: "fixed" in whole(target))
         replica.kill()
-        target.mark()
+        put_mark(target)
         with closing(connect_mariadb(url)) as session, session.cursor() as cursor:
             cursor.execute("CREATE TABLE later (id int PRIMARY KEY)")
             cursor.execute("INSERT INTO later VALUES (1)")
@@ -301,7 +226,7 @@ def test_a_copy_goes_on_after_either_server_was_away(
             " WHERE datname = current_database() AND pid != pg_backend_pid()"
         )
         assert replica.wait(60) == UNAVAILABLE
-        target.mark()
+        put_mark(target)
         replica.start("--copy")
         wait_for("it goes on", lambda: replica.events("first_copy_goes_on"))
         source.kill()
