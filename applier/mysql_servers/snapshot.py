@@ -140,13 +140,20 @@ def _lock(session: Any, url: ServerUrl) -> None:
 
 
 def _prepared(session: Any) -> Sequence[str]:
-    """Returns the data of the xids that are prepared; none if the server does not show them."""
+    """Returns the xids that are prepared; none if the server does not show them."""
     try:
-        return [repr(data) for *_, data in _run(session, "XA RECOVER")]
+        return [_xid(*row) for row in _run(session, "XA RECOVER")]
     except pymysql.err.MySQLError as error:
         if error.args[0] != _NO_XA_RECOVER_RIGHT:
             raise
         return []
+
+
+def _xid(format_id: object, global_bytes: object, _: object, data: bytes | str) -> str:
+    """Returns an xid as XA COMMIT takes it."""
+    octets = data if isinstance(data, bytes) else data.encode("latin-1")
+    count = int(str(global_bytes))
+    return f"X'{octets[:count].hex()}',X'{octets[count:].hex()}',{format_id}"
 
 
 def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:
