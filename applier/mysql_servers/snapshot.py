@@ -52,7 +52,7 @@ class Snapshot:
 
     def definition(self, table: SourceTable) -> str:
         """Returns the statement that created a table, as the server spells it."""
-        with self._failing(), closing(self._sessions[0].cursor()) as cursor:
+        with self._failing(), _reading(self._sessions[0]) as cursor:
             cursor.execute(f"SHOW CREATE TABLE {_quoted(table.database)}.{_quoted(table.name)}")
             return str(cursor.fetchone()[1])
 
@@ -67,7 +67,7 @@ class Snapshot:
         """
         readers = [_reader(column) for column in columns]
         names = ",".join(map(_selected, columns))
-        with self._failing(), closing(self._sessions[thread].cursor()) as cursor:
+        with self._failing(), _reading(self._sessions[thread]) as cursor:
             cursor.execute(f"SELECT {names} FROM {_quoted(table.database)}.{_quoted(table.name)}")
             while rows := cursor.fetchmany(ROWS_PER_FETCH):
                 yield [
@@ -174,9 +174,25 @@ def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:
 
 
 def _run(session: Any, statement: str) -> Sequence[Sequence[Any]]:
-    with closing(session.cursor()) as cursor:
+    with _reading(session) as cursor:
         cursor.execute(statement)
         return list(cursor.fetchall())
+
+
+@contextmanager
+def _reading(session: Any) -> Iterator[Any]:
+    """Yields a cursor. If the block fails, the rest of its rows is not read: that may take hours,
+    or fail again.
+    """
+    cursor = session.cursor()
+    try:
+        yield cursor
+        cursor.close()
+    except BaseException:
+        if cursor._result:
+            cursor._result.unbuffered_active = False
+        cursor.connection = None
+        raise
 
 
 def _quoted(name: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+from ...certifier.errors import GroupcertError
 from ...certifier.gtid_set import GtidSet
 from ..errors import UnsuitableTarget
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
@@ -91,9 +92,7 @@ class SqlCopy:
         )
         sources = {name: self._tables.source_of(each) for name, each in self._mappings.items()}
         for name in missing:
-            text = snapshot.definition(sources[name])
-            for statement in server.define(sources[name], self._places, text):
-                session.run(statement)
+            self._define(sources[name], snapshot.definition(sources[name]))
         session.run(*server.copying)
         left = [name for name in sources if name not in whole]
         order = ranks(found)
@@ -167,6 +166,20 @@ class SqlCopy:
         sessions = [self._session, *self._sessions.values()]
         for session in [*sessions, self._following] if self._following else sessions:
             session.close()
+
+    def _define(self, table: SourceTable, definition: str) -> None:
+        """Makes a table."""
+        try:
+            for statement in self._server.define(table, self._places, definition):
+                self._session.run(statement)
+        except GroupcertError:
+            raise
+        except Exception as error:  # The server's refusal, as its driver has it.
+            raise UnsuitableTarget(
+                target=self._server.name,
+                problem=f"table {table} cannot be made there: {error}",
+                expected="the table made by hand, without rows, and --copy again",
+            ) from error
 
     def _constrain(self, tables: Sequence[SourceTable]) -> None:
         """Adds the foreign keys of tables that this copy made, to those that lack them."""

@@ -86,6 +86,12 @@ class EmbeddedStore:
 FollowedTarget = SqlDatabase | EmbeddedStore
 
 
+def whole(target: FollowedTarget) -> set[str]:
+    """The tables that are whole, by their names in the database, while a copy is not finished."""
+    record = target.record()
+    return {name.partition(".")[2] for name in record.whole} if record else set()
+
+
 def followed_target(request: pytest.FixtureRequest, kind: str, folder: Path) -> FollowedTarget:
     """An empty target of a kind."""
     if kind == "rocksdb":

@@ -23,10 +23,17 @@ from tests.integration.followed_targets import (
     FollowedTarget,
     SqlDatabase,
     followed_target,
+    whole,
 )
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.shop_load import ShopLoad, rows_of
-from tests.integration.test_server_replica import BINARY_LOG, FINE, executed
+from tests.integration.test_server_replica import (
+    BINARY_LOG,
+    FINE,
+    USAGE,
+    execute,
+    executed,
+)
 from tests.integration.waiting import wait_for
 from tests.servers import MariaDbServer, connect_mariadb, where_installed
 
@@ -80,12 +87,6 @@ def load(target: FollowedTarget, request: pytest.FixtureRequest) -> ShopLoad:
     is_flat = isinstance(target, EmbeddedStore)
     load: ShopLoad = request.getfixturevalue("flat" if is_flat else "shop")
     return load
-
-
-def whole(target: FollowedTarget) -> set[str]:
-    """The tables that are whole, by their names in the database."""
-    record = target.record()
-    return {name.partition(".")[2] for name in record.whole} if record else set()
 
 
 def _is_changed(target: FollowedTarget, record: CopyRecord | None) -> bool:
@@ -226,6 +227,8 @@ def test_a_copy_goes_on_after_either_server_was_away(
             " WHERE datname = current_database() AND pid != pg_backend_pid()"
         )
         assert replica.wait(60) == UNAVAILABLE
+        assert "at the target" in replica.last_line()
+        assert "Exception ignored" not in replica.log.read_text()
         put_mark(target)
         replica.start("--copy")
         wait_for("it goes on", lambda: replica.events("first_copy_goes_on"))
@@ -236,3 +239,25 @@ def test_a_copy_goes_on_after_either_server_was_away(
         source.wait_ready()
         finished(source, shop, target, replica)
     assert len(replica.events("first_copy_goes_on")) == 2
+
+
+def test_a_table_that_cannot_be_made_is_named_with_the_way_on(
+    source: MariaDbServer, mariadb_url: str, tmp_path: Path
+) -> None:
+    target = SqlDatabase(mariadb_url)
+    execute(
+        source,
+        "CREATE DATABASE numbered",
+        "USE numbered",
+        "CREATE SEQUENCE numbers",
+        "CREATE TABLE t (id int PRIMARY KEY DEFAULT nextval(numbers))",
+        "INSERT INTO t VALUES ()",
+    )
+    url = source.url_of("numbered")
+    wanted = ("--copy", "--until-after-gtids", executed(source))
+    with ReplicaProcess(tmp_path, [url], target.url, "logical-clock") as replica:
+        assert replica.run(*wanted) == USAGE
+        assert "table numbered.t cannot be made there: " in replica.last_line()
+        target.execute("CREATE TABLE t (id int PRIMARY KEY)")
+        assert replica.run(*wanted) == FINE, replica.last_line()
+    assert target.execute("SELECT id FROM t") == [(1,)]

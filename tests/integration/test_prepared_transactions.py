@@ -16,6 +16,7 @@ from tests.integration.followed_targets import (
     FollowedTarget,
     SqlDatabase,
     followed_target,
+    whole,
 )
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.shop_load import ShopLoad
@@ -188,7 +189,7 @@ def test_a_copy_that_goes_on_past_one_begins_again(
     try:
         with ReplicaProcess(tmp_path, [paid], target.url, "logical-clock") as replica:
             replica.start("--copy")
-            wait_for("a whole table", lambda: "flat.paid" in str(target.record()))
+            wait_for("a whole table", lambda: "paid" in whole(target))
             replica.kill()
             prepare(source, TWO, "UPDATE flat.paid SET amount = 9 WHERE id = 1")
             execute(source, f"XA COMMIT {TWO}")

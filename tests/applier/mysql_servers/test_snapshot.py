@@ -1,6 +1,7 @@
 """Snapshots of a live MariaDB: when one can be had, and what ends one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from tests.applier.mysql_servers import server_streams as live
 pytestmark = pytest.mark.database
 COLUMNS = (SourceColumn(name="id", data_type="int", column_type="int(11)"),)
 TABLE = SourceTable(database="taken", name="t", columns=COLUMNS, primary_key=("id",))
+MANY = 150_000
+"""Rows that no buffer between server and client holds."""
 XID = "'x','y',7"
 Connect = Callable[[], Any]
 
@@ -99,13 +102,45 @@ def test_a_table_that_is_altered_meanwhile_ends_it_by_name(
             list(taken.rows(TABLE, COLUMNS, 0))
 
 
+def kill_others(server: servers.MariaDbServer) -> None:
+    """Ends all sessions but its own."""
+    ids = live.execute(
+        server, "SELECT id FROM information_schema.processlist WHERE id != connection_id()"
+    )
+    live.execute(server, *(f"KILL {number}" for (number,) in ids))
+
+
 def test_a_session_that_is_gone_is_a_source_that_is_lost(
     server: servers.MariaDbServer, url: ServerUrl, connect: Connect
 ) -> None:
     with opened_snapshot(url, connect, 1) as taken:
-        ids = live.execute(
-            server, "SELECT id FROM information_schema.processlist WHERE id != connection_id()"
-        )
-        live.execute(server, *(f"KILL {number}" for (number,) in ids))
+        kill_others(server)
         with pytest.raises(SourceLost):
             taken.definition(TABLE)
+
+
+def test_rows_that_were_begun_end_with_their_session(
+    server: servers.MariaDbServer, url: ServerUrl, connect: Connect
+) -> None:
+    note = SourceColumn(name="note", data_type="varchar", column_type="varchar(200)")
+    many = replace(TABLE, name="many", columns=(note,))
+    live.execute(
+        server,
+        "USE taken",
+        "CREATE TABLE many (id int PRIMARY KEY, note varchar(200))",
+        f"INSERT INTO many SELECT seq, repeat('x', 200) FROM seq_1_to_{MANY}",
+    )
+    with opened_snapshot(url, connect, 1) as taken:
+        rows = taken.rows(many, many.columns, 0)
+        assert len(next(rows)) < MANY
+        kill_others(server)
+        with pytest.raises(SourceLost):
+            list(rows)
+
+
+def test_rows_may_be_left_before_their_end(url: ServerUrl, connect: Connect) -> None:
+    with opened_snapshot(url, connect, 1) as taken:
+        rows = taken.rows(TABLE, COLUMNS, 0)
+        next(rows)
+        assert isinstance(rows, Generator)
+        rows.close()
