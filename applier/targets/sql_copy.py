@@ -41,7 +41,8 @@ class SqlCopy:
         self._server = server
         self._tables = tables
         self._replica = replica
-        self._begun = _BEGUN + sha256(replica.encode()).hexdigest()[:16]
+        self._owner = sha256(replica.encode()).hexdigest()[:16]
+        self._begun = _BEGUN + self._owner
         self._session = server.connect()
         self._session.run(*server.create(None))
         self._sessions: dict[int, Session] = {}
@@ -68,6 +69,14 @@ class SqlCopy:
     def begin(self, snapshot: Snapshot) -> tuple[Sequence[SourceTable], bool]:
         """Makes missing tables and empties those that are not whole; see `CopyTarget`."""
         session, server = self._session, self._server
+        # Only who has the lock writes the record: a process that was killed may still have a
+        # session.
+        if not server.lock(session, self._owner):
+            raise UnsuitableTarget(
+                target=server.name,
+                problem=f"another process writes here as replica {self._replica}",
+                expected="a name of its own for each replica, or the other one stopped",
+            )
         found = self._found()
         text = self._read(self._begun)
         begun = CopyRecord.decode(text) if text else CopyRecord(gtids=snapshot.gtids)

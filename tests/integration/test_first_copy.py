@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from groupcert.applier.targets.first_copy import CopyRecord
+from groupcert.applier.targets.postgresql import PostgreSqlServer
 from groupcert.certifier.gtid_set import GtidSet
 from tests.integration.followed_targets import (
     KINDS,
@@ -261,3 +263,15 @@ def test_a_table_that_cannot_be_made_is_named_with_the_way_on(
         target.execute("CREATE TABLE t (id int PRIMARY KEY)")
         assert replica.run(*wanted) == FINE, replica.last_line()
     assert target.execute("SELECT id FROM t") == [(1,)]
+
+
+def test_two_processes_do_not_copy_under_one_name(
+    source: MariaDbServer, flat: ShopLoad, target_dsn: str, tmp_path: Path
+) -> None:
+    other = PostgreSqlServer(target_dsn).connect()
+    with closing(other):
+        assert PostgreSqlServer(target_dsn).lock(other, sha256(b"replica").hexdigest()[:16])
+        url = source.url_of(flat.database)
+        with ReplicaProcess(tmp_path, [url], target_dsn, "logical-clock") as replica:
+            assert replica.run("--copy") == USAGE
+            assert "another process writes here as replica replica" in replica.last_line()
