@@ -1,6 +1,8 @@
-"""Payloads that are statements: data definition, which a target executes or stops at, by name.
+"""Payloads that are statements: data definition, which a target executes or stops at, by name, and
+steps of XA transactions.
 
-A payload is either rows (`row_payload`) or statements; its first byte says which. Statements that
+A payload is either rows (`row_payload`), statements or a step of an XA transaction
+(`prepared_payload`); its first byte says which. Statements that
 change no table are left out: users, rights, views, routines and triggers are no rows.
 
 Source: MySQL Reference Manual, 15.1 "Data Definition Statements"; 15.3.3, statements that commit.
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 from .binary_log_reader import BinaryLogTransaction, LoggedStatement
 from .events import EventType
+from .prepared_payload import PreparedStep, is_prepared_step
 from .transaction_bounds import first_words
 
 _STATEMENTS = bytes([EventType.QUERY])
@@ -48,26 +51,29 @@ def is_left_out(text: str) -> bool:
 
 
 def payload_of(transaction: BinaryLogTransaction) -> bytes:
-    """Returns the payload of a transaction's entry: its statements, or else its rows.
+    """Returns the payload of a transaction's entry: its statements or its step of an XA
+    transaction, or else its rows.
 
     One that has both, such as CREATE TABLE ... SELECT, is none that may be executed elsewhere.
     """
     statements = [each for each in transaction.statements if not is_left_out(each.text)]
     if not statements:
         return transaction.payload
+    if step := PreparedStep.of(statements[-1].text, transaction.payload):
+        return step.encode()
     has_rows = bool(transaction.payload)
     listed = [[each.text, each.database, _is_table(each, has_rows)] for each in statements]
     return _STATEMENTS + json.dumps(listed).encode()
 
 
 def has_statements(payload: bytes) -> bool:
-    """Returns whether a payload is statements, and so a job of its own."""
-    return payload.startswith(_STATEMENTS)
+    """Returns whether a payload is no rows, and so a job of its own."""
+    return payload.startswith(_STATEMENTS) or is_prepared_step(payload)
 
 
 def statements_of(payload: bytes) -> Sequence[PayloadStatement]:
-    """Returns the statements of a payload; none if it is rows."""
-    if not has_statements(payload):
+    """Returns the statements of a payload; none if it is rows, or a step of an XA transaction."""
+    if not payload.startswith(_STATEMENTS):
         return ()
     return [PayloadStatement(*each) for each in json.loads(payload[1:])]
 

@@ -202,7 +202,7 @@ class ServerStream:
         value = "@@gtid_binlog_pos, @@gtid_slave_pos" if self.is_mariadb else "@@gtid_executed"
         [texts] = self._query(self._connections[1], f"SELECT {value}")
         found = mariadb_gtids(",".join(texts)) if self.is_mariadb else GtidSet.parse(*texts)
-        if not _includes(found, self.executed, is_mariadb=self.is_mariadb):
+        if not includes(found, self.executed):
             # It goes on to send the files that it has removed, without an error.
             raise SourceLost(source=str(self._url), cause="its log was emptied")
         self.executed = found
@@ -477,8 +477,14 @@ def domain_numbers(gtids: GtidSet) -> dict[int, int]:
     return numbers
 
 
-def _includes(newer: GtidSet, older: GtidSet, *, is_mariadb: bool) -> bool:
-    if not is_mariadb:
+def includes(newer: GtidSet, older: GtidSet) -> bool:
+    """Returns whether a server has all of `older` that has executed `newer`. Of MariaDB's GTIDs the
+    newest of each domain says it, whatever server it began at.
+
+    >>> includes(mariadb_gtids("0-2-9,1-1-3"), mariadb_gtids("0-1-8"))
+    True
+    """
+    if not any(map(_MARIADB_SOURCE.fullmatch, older.sources())):
         return older <= newer
     numbers = domain_numbers(newer)
     return all(numbers.get(each, 0) >= number for each, number in domain_numbers(older).items())

@@ -11,24 +11,38 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
 from struct import Struct
+from time import monotonic, sleep
 from typing import Any
+
+import pymysql
 
 from ...certifier.gtid_set import GtidSet
 from ..mysql_logs.column_values import RowValue, float_of
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from .server_url import ServerUrl
+from .source_errors import SourceRefused
 
 ROWS_PER_FETCH = 1_000
+PAUSE_SECONDS_MAX = 86_400
+"""Seconds that a server keeps a session whose rows the target does not take yet."""
 _FLOAT = Struct("<f")
 _FLOATS = ("float", "double")
+PREPARED_SECONDS_MAX = 30
+"""Seconds in which a snapshot waits for a moment when no XA transaction is prepared."""
+PREPARED_PAUSE_SECONDS = 0.1
+_NO_XA_RECOVER_RIGHT = 1401
+_DEFINED = (1054, 1146, 1412)
+"""Numbers of errors: a table is defined in another way than when the snapshot began."""
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 
 
 class Snapshot:
     """The rows of a server's tables at one moment, for as many threads as it has sessions."""
 
-    def __init__(self, sessions: "Sequence[Any]", gtids: GtidSet) -> None:
+    def __init__(self, url: ServerUrl, sessions: "Sequence[Any]", gtids: GtidSet) -> None:
         self.gtids = gtids
         """All that is executed in the rows."""
+        self._url = url
         self._sessions = list(sessions)
 
     @property
@@ -38,18 +52,22 @@ class Snapshot:
 
     def definition(self, table: SourceTable) -> str:
         """Returns the statement that created a table, as the server spells it."""
-        cursor = self._sessions[0].cursor()
-        cursor.execute(f"SHOW CREATE TABLE {_quoted(table.database)}.{_quoted(table.name)}")
-        return str(cursor.fetchone()[1])
+        with self._failing(), _reading(self._sessions[0]) as cursor:
+            cursor.execute(f"SHOW CREATE TABLE {_quoted(table.database)}.{_quoted(table.name)}")
+            return str(cursor.fetchone()[1])
 
     def rows(
         self, table: SourceTable, columns: Sequence[SourceColumn], thread: int
     ) -> Iterator[list[tuple[RowValue, ...]]]:
-        """Yields the rows of a table, some at a time, with these of its columns."""
+        """Yields the rows of a table, some at a time, with these of its columns.
+
+        Raises:
+            SourceLost: the server has ended the session.
+            SourceRefused: it has no such rows any more, or does not show them.
+        """
         readers = [_reader(column) for column in columns]
         names = ",".join(map(_selected, columns))
-        cursor = self._sessions[thread].cursor()
-        with closing(cursor):
+        with self._failing(), _reading(self._sessions[thread]) as cursor:
             cursor.execute(f"SELECT {names} FROM {_quoted(table.database)}.{_quoted(table.name)}")
             while rows := cursor.fetchmany(ROWS_PER_FETCH):
                 yield [
@@ -62,22 +80,80 @@ class Snapshot:
                     for row in rows
                 ]
 
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Raises the block's errors of the driver as errors of the source."""
+        try:
+            yield
+        except (pymysql.err.MySQLError, OSError) as error:
+            if error.args and error.args[0] in _DEFINED:
+                raise SourceRefused(
+                    source=str(self._url),
+                    problem=f"a table was defined during the copy ({error.args[1]})",
+                    next_step="start the replica again",
+                ) from error
+            raise self._url.failure(error) from error
+
 
 @contextmanager
-def opened_snapshot(connect: Callable[[], Any], threads: int) -> Iterator[Snapshot]:
-    """Opens a snapshot for so many threads; `connect` returns a PyMySQL connection whose cursors
-    hold no more than what is fetched (`SSCursor`), without conversions, in `utf8mb4`.
+def opened_snapshot(url: ServerUrl, connect: Callable[[], Any], threads: int) -> Iterator[Snapshot]:
+    """Opens a snapshot of a server for so many threads; `connect` returns a PyMySQL connection to
+    it whose cursors hold no more than what is fetched (`SSCursor`), without conversions, in
+    `utf8mb4`.
+
+    Raises:
+        SourceLost, SourceRefused: it does not answer, or lacks a right.
     """
     with ExitStack() as stack:
         sessions = [stack.enter_context(closing(connect())) for _ in range(threads)]
-        with closing(connect()) as locking:
-            _run(locking, "FLUSH TABLES WITH READ LOCK")
+        snapshot = Snapshot(url, sessions, GtidSet())
+        with snapshot._failing(), closing(connect()) as locking:
+            _lock(locking, url)
             for session in sessions:
                 _run(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 _run(session, "SET SESSION time_zone = '+00:00'")
+                for name in ("wait_timeout", "net_write_timeout"):
+                    _run(session, f"SET SESSION {name} = {PAUSE_SECONDS_MAX}")
                 _run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            gtids = executed_gtids(lambda statement: _run(locking, statement))
-        yield Snapshot(sessions, gtids)
+            snapshot.gtids = executed_gtids(lambda statement: _run(locking, statement))
+        yield snapshot
+
+
+def _lock(session: Any, url: ServerUrl) -> None:
+    """Keeps commits away, at a moment when no XA transaction is prepared: its rows would be neither
+    in the snapshot nor in the log behind it.
+    """
+    deadline = monotonic() + PREPARED_SECONDS_MAX
+    _run(session, "FLUSH TABLES WITH READ LOCK")
+    while prepared := _prepared(session):
+        _run(session, "UNLOCK TABLES")
+        if monotonic() > deadline:
+            raise SourceRefused(
+                source=str(url),
+                problem=f"XA transactions are prepared for {PREPARED_SECONDS_MAX} s, by now "
+                f"{', '.join(prepared)}, and a copy cannot have their rows",
+                next_step="commit them or roll them back (XA RECOVER lists them), and start the "
+                "replica again",
+            )
+        sleep(PREPARED_PAUSE_SECONDS)
+        _run(session, "FLUSH TABLES WITH READ LOCK")
+
+
+def _prepared(session: Any) -> Sequence[str]:
+    """Returns the xids that are prepared; none if the server does not show them."""
+    try:
+        return [_xid(*row) for row in _run(session, "XA RECOVER")]
+    except pymysql.err.MySQLError as error:
+        if error.args[0] != _NO_XA_RECOVER_RIGHT:
+            raise
+        return []
+
+
+def _xid(format_id: object, global_bytes: object, _: object, data: bytes | str) -> str:
+    """Returns an xid as XA COMMIT takes it."""
+    octets = data if isinstance(data, bytes) else data.encode("latin-1")
+    count = int(str(global_bytes))
+    return f"X'{octets[:count].hex()}',X'{octets[count:].hex()}',{format_id}"
 
 
 def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:
@@ -98,9 +174,25 @@ def executed_gtids(run: Callable[[str], Sequence[Sequence[Any]]]) -> GtidSet:
 
 
 def _run(session: Any, statement: str) -> Sequence[Sequence[Any]]:
-    with closing(session.cursor()) as cursor:
+    with _reading(session) as cursor:
         cursor.execute(statement)
         return list(cursor.fetchall())
+
+
+@contextmanager
+def _reading(session: Any) -> Iterator[Any]:
+    """Yields a cursor. If the block fails, the rest of its rows is not read: that may take hours,
+    or fail again.
+    """
+    cursor = session.cursor()
+    try:
+        yield cursor
+        cursor.close()
+    except BaseException:
+        if cursor._result:
+            cursor._result.unbuffered_active = False
+        cursor.connection = None
+        raise
 
 
 def _quoted(name: str) -> str:

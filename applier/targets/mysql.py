@@ -118,6 +118,9 @@ _CREATE = (
     f"CREATE TABLE IF NOT EXISTS groupcert_definitions ({_REPLICA} PRIMARY KEY,"
     " gtid VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, number INT NOT NULL,"
     " named CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL) ENGINE=InnoDB",
+    f"CREATE TABLE IF NOT EXISTS groupcert_prepared ({_REPLICA},"
+    " xid VARCHAR(300) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, piece INT NOT NULL,"
+    " payload LONGBLOB NOT NULL, PRIMARY KEY (replica, xid, piece)) ENGINE=InnoDB",
 )
 _TABLES = """
 SELECT table_type, engine FROM information_schema.tables

@@ -96,6 +96,9 @@ _CREATE = (
     " version bigint NOT NULL, PRIMARY KEY (replica, source, number, part))",
     "CREATE TABLE IF NOT EXISTS groupcert_row_versions ("
     "replica text, row_key bytea, version bigint NOT NULL, PRIMARY KEY (replica, row_key))",
+    "CREATE TABLE IF NOT EXISTS groupcert_prepared ("
+    "replica text, xid text, piece integer, payload bytea NOT NULL,"
+    " PRIMARY KEY (replica, xid, piece))",
 )
 _COLUMNS = """
 SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull,

@@ -6,24 +6,32 @@ times are texts, bytes are hexadecimal, a JSON document is a text.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from ...certifier.gtid_set import GtidSet
-from ...certifier.storage.store import Family, Store
+from ...certifier.storage.store import Batch, Family, Store
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..mysql_logs.prepared_payload import PreparedStep, Step, not_prepared
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
 from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import statements_of
 from ..mysql_servers.snapshot import Snapshot
+from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint
-from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Rows
+from .first_copy import CopyRecord
+from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Decode, Rows, changes_of
 from .source_tables import MOVING, key_text, stopped_at
 from .sql_tables import Row, SqlValue
 
 TARGET = "the embedded store"
 _ROWS_END = bytes([ROW_PREFIX[0] + 1])
+PREPARED_PREFIX = b"\x00prepared "
+"""Stands before the xid under which prepared rows are kept."""
+COPY_KEY = b"first copy"
+"""The key of the record of a copy that is not finished."""
 
 
 class SourceDocuments:
@@ -46,8 +54,9 @@ class SourceDocuments:
         self._catalogue = catalogue
         self._keys = {name: places_of(table, table.row_key) for name, table in catalogue.items()}
 
-    def rows(self, payload: bytes) -> Rows:
-        """Returns the last change of each row of a transaction.
+    def rows(self, payload: bytes, tables: Container[str] | None = None) -> Rows:
+        """Returns the last change of each row of a transaction, if `tables` are given only of
+        theirs.
 
         Raises:
             UnsuitableTarget: a row image is not whole.
@@ -56,6 +65,8 @@ class SourceDocuments:
             raise stopped_at(statement, TARGET)
         changes: dict[bytes, bytes | None] = {}
         for rows in self._rows(payload):
+            if tables is not None and str(rows.table) not in tables:
+                continue
             for before, after in _whole(rows):
                 if before is not None:
                     changes[self.name(rows.table, before)] = None
@@ -78,6 +89,25 @@ class SourceDocuments:
         return f"{table}/{'/'.join(key)}".encode()
 
 
+def changes_of_step(
+    step: PreparedStep, gtid: object, store: Store, decode: Decode
+) -> dict[bytes, bytes | None]:
+    """Returns the changes of a step of an XA transaction: rows are kept in the store until they are
+    committed or rolled back.
+
+    Raises:
+        TransientFailure: nothing is prepared under this xid yet, or at all.
+    """
+    key = PREPARED_PREFIX + step.xid.encode()
+    if step.step is Step.PREPARE:
+        return {key: step.rows}
+    rows = store.get(Family.DATA, key)
+    if rows is None:
+        raise not_prepared(step, gtid)
+    changes = changes_of(decode(rows)) if step.step is Step.COMMIT else {}
+    return changes | {key: None}
+
+
 class DocumentsCopy:
     """Fills the store. A `CopyTarget`."""
 
@@ -87,6 +117,7 @@ class DocumentsCopy:
         self._store = store
         self._catalogue = catalogue
         self._documents = SourceDocuments(catalogue, logs_cascades=logs_cascades)
+        self.record = CopyRecord(gtids=GtidSet())
 
     @property
     def is_needed(self) -> bool:
@@ -95,21 +126,43 @@ class DocumentsCopy:
 
     def check_not_begun(self) -> None:
         """Raises UnsuitableTarget if a copy was begun and not finished."""
-        for key, _ in self._store.scan(Family.DATA, ROW_PREFIX):
-            if self.is_needed and key < _ROWS_END:
-                raise UnsuitableTarget(
-                    target=TARGET,
-                    problem="the first copy was not finished",
-                    expected="--copy, which begins it again",
-                )
-            return
+        if self._store.get(Family.META, COPY_KEY) is not None:
+            raise UnsuitableTarget(
+                target=TARGET,
+                problem="the first copy was not finished",
+                expected="--copy, which goes on with it",
+            )
 
     def begin(self, snapshot: Snapshot) -> tuple[Sequence[SourceTable], bool]:
-        """Removes what an unfinished copy left; see `CopyTarget`."""
+        """Removes the rows of tables that are not whole; see `CopyTarget`."""
+        kept = self._store.get(Family.META, COPY_KEY)
+        begun = CopyRecord.decode(kept.decode()) if kept else CopyRecord(gtids=snapshot.gtids)
+        whole = [name for name in begun.whole if name in self._catalogue]
+        self.record = CopyRecord(gtids=begun.gtids if whole else snapshot.gtids, whole=whole)
         batch = self._store.batch()
-        batch.delete_range(Family.DATA, ROW_PREFIX, _ROWS_END)
-        self._store.write(batch)
-        return list(self._catalogue.values()), True
+        start = ROW_PREFIX
+        for name in sorted(f"{name}/".encode() for name in whole):
+            batch.delete_range(Family.DATA, start, ROW_PREFIX + name)
+            start = ROW_PREFIX + name[:-1] + bytes([name[-1] + 1])
+        batch.delete_range(Family.DATA, start, _ROWS_END)
+        self._write_record(batch)
+        return [table for name, table in self._catalogue.items() if name not in whole], True
+
+    def forget(self) -> None:
+        """Notes that no table is whole; see `CopyTarget`."""
+        self.record = replace(self.record, whole=())
+        self._write_record(self._store.batch())
+
+    def follow(self, entries: Sequence[RelayEntry], gtids: GtidSet) -> None:
+        """Changes the whole tables, in one batch; see `CopyTarget`."""
+        changes: dict[bytes, bytes | None] = {}
+        for entry in entries:
+            rows = self._documents.rows(entry.payload, self.record.whole)
+            changes |= changes_of(rows)
+        self.record = replace(self.record, gtids=gtids)
+        batch = self._store.batch()
+        batch.apply(Family.DATA, changes)
+        self._write_record(batch)
 
     def columns(self, table: SourceTable) -> Sequence[SourceColumn]:
         """Returns all columns: readers of documents want generated ones, too."""
@@ -123,13 +176,25 @@ class DocumentsCopy:
             batch.put(Family.DATA, key, document(table, row))
         self._store.write(batch)
 
+    def complete(self, table: SourceTable) -> None:
+        """Notes that a table is whole, durably."""
+        self.record = replace(self.record, whole=[*self.record.whole, str(table)])
+        self._write_record(self._store.batch())
+        self._store.flush()
+
     def finish(self, gtids: GtidSet) -> None:
-        """Writes the checkpoint, durably."""
+        """Writes the checkpoint in the place of the record, durably."""
         checkpoint = Checkpoint(version=gtids.count(), gtid_executed=gtids)
         batch = self._store.batch()
         batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
+        batch.delete(Family.META, COPY_KEY)
         self._store.write(batch)
         self._store.flush()
+
+    def _write_record(self, batch: Batch) -> None:
+        """Writes the record together with what else is in the batch."""
+        batch.put(Family.META, COPY_KEY, self.record.encode().encode())
+        self._store.write(batch)
 
 
 def places_of(table: SourceTable, names: Iterable[str]) -> tuple[int, ...]:
@@ -166,6 +231,8 @@ def _whole(rows: TableRows) -> Iterator[tuple[Row | None, Row | None]]:
 def _unfit(table: SourceTable, logs_cascades: bool) -> Iterator[str]:
     if not table.row_key:
         yield f"table {table} has no primary key, nor a unique one without NULL"
+    if "/" in str(table):
+        yield f"table {table} has a slash in its name"
     for column, why in unreadable_columns(table):
         yield f"column {table}.{column.name} cannot be read: {why}"
     for foreign in () if logs_cascades else table.foreign_keys:

@@ -30,6 +30,7 @@ from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
 from .sql_definitions import DefinedOnce
+from .sql_prepared import PreparedRows
 from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
 from .sql_tables import (
     BoundTables,
@@ -104,6 +105,7 @@ class SqlTarget:
         self._own_lock = threading.RLock()
         self._closed = False
         self._defined_once = DefinedOnce(server, replica, self._owner)
+        self._prepared = PreparedRows(server, replica)
         self._saved = GtidSet()
         self._deleted = GtidSet()
         try:
@@ -122,7 +124,8 @@ class SqlTarget:
         worker = _AT_COMMIT if job.at_commit else job.worker
         if definitions := self._tables.statements(job.entries):
             return SqlExecution(worker, None, definitions)
-        changes = self._tables.changes(job.entries)
+        entries, kept = self._prepared.steps(job, self._ask)
+        changes = self._tables.changes(entries)
         if (part := job.part) is not None:
             changes = [change for change in changes if part.takes(change.name)]
         gtid = job.entries[0].gtid
@@ -141,7 +144,7 @@ class SqlTarget:
             statements = [] if begins_first else [begin]
             for run in runs(changes):
                 statements += self._server.write(run)
-            statements += self._marks(job)
+            statements += [*kept, *self._marks(job)]
             self._run(worker, *statements, is_open=begins_first)
         except BaseException as error:
             self._undo(worker, branch)

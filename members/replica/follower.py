@@ -20,13 +20,14 @@ from ...applier.engine.applier import Applier, ApplierOptions, ApplierState, App
 from ...applier.engine.until import Until
 from ...applier.errors import OF_ROWS, TABLE_CHANGED, ApplyFailed, TransientFailure
 from ...applier.mysql_logs.statement_payload import has_statements
+from ...applier.mysql_servers.source_errors import SourceLost
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.target_progress import Checkpoint, LastError, Stage
 from ...applier.schemes import Scheme
 from ...applier.targets import Target
 from ...certifier.errors import CorruptLog, GroupcertError, InvalidSetting
 from ...certifier.gtid_set import GtidSet
-from .sources import SourceNews, Sources
+from .sources import PAUSE_SECONDS, SourceNews, Sources
 
 CHUNK_TRANSACTIONS = 256
 CHUNK_BYTES = 1 << 20
@@ -191,7 +192,9 @@ class Replica:
         self._failed.clear()
         self._error = None
         with self._noting(Stage.OPENING):
-            target = self._open_target()
+            target = self._opened()
+        if target is None:
+            return ReplicaEnd.STOPPED
         try:
             checkpoint = target.checkpoint() or Checkpoint()
             _check_scheme(checkpoint, self._options.scheme)
@@ -223,6 +226,19 @@ class Replica:
                 applier.stop(0)
         finally:
             target.close()
+
+    def _opened(self) -> Target[Any] | None:
+        """Opens the target, with the tables as its source has them: waits for a source that does
+        not answer, as for one that is lost later. Returns None at a stop.
+        """
+        while not self._stopping.is_set():
+            try:
+                return self._open_target()
+            except SourceLost as error:
+                self.activity = "connecting to its source"
+                log.warning("source_unavailable", source=error.source, text=str(error))
+            self._stopping.wait(PAUSE_SECONDS)
+        return None
 
     @contextmanager
     def _noting(self, stage: Stage) -> Iterator[None]:

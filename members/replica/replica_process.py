@@ -7,6 +7,7 @@ of a server is imported only if that server is named.
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from time import monotonic
@@ -23,15 +24,16 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
+from ...applier.mysql_logs.prepared_payload import prepared_step
 from ...applier.mysql_servers.server_url import ServerUrl
-from ...applier.queue.job import CommitGroup
+from ...applier.queue.job import CommitGroup, Job
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...applier.targets import Target
-from ...applier.targets.first_copy import CopyProgress, copy_tables
+from ...applier.targets.first_copy import CopyProgress, CopyRecord, copy_tables
 from ...applier.targets.rocksdb import Decode, RocksDbTarget, RowChanges
-from ...applier.targets.source_documents import DocumentsCopy
+from ...applier.targets.source_documents import DocumentsCopy, changes_of_step
 from ...applier.targets.sql import SqlTarget
 from ...applier.targets.sql_copy import SqlCopy
 from ...applier.targets.sql_server import SqlServer
@@ -50,7 +52,7 @@ from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
 from .replica_reads import ReplicaReads
 from .replica_server import serving_replica
-from .server_sources import ServerSources
+from .server_sources import ServerSources, changes_between
 from .source_rows import GroupRows, ServerRows, SourceRows
 from .sources import ReplicaSources, Sources
 
@@ -167,13 +169,19 @@ def copy_first(config: ReplicaConfig, rows: ServerRows) -> None:
         elif target.is_needed:
             snapshot = stack.enter_context(rows.snapshot(config.workers or COPY_THREADS))
             log.info("first_copy_begins", replica=config.replica, executed=str(snapshot.gtids))
-            reporter = _CopyReport(config.replica)
-            count = copy_tables(snapshot, target, reporter.say)
+            source = ServerSources(
+                config.sources[:1],
+                config.replica,
+                transaction_bytes_max=config.transaction_bytes_max,
+                compares_rows=False,
+            )
+            between = partial(changes_between, source)
+            count = copy_tables(snapshot, target, between, _CopyReport(config.replica))
             log.info("first_copy_ended", replica=config.replica, rows=count)
 
 
 class _CopyReport:
-    """Says every few seconds how far a copy is."""
+    """Logs how far a copy is, every few seconds, and what is kept of one that was cut off."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
@@ -184,6 +192,15 @@ class _CopyReport:
         if monotonic() - self._said > COPY_REPORT_SECONDS:
             self._said = monotonic()
             log.info("first_copy", replica=self._replica, **progress._asdict())
+
+    def goes_on(self, record: CopyRecord) -> None:
+        """Logs what is kept."""
+        whole, gtids = sorted(record.whole), str(record.gtids)
+        log.info("first_copy_goes_on", replica=self._replica, whole=whole, executed=gtids)
+
+    def begins_again(self, cause: str) -> None:
+        """Logs why nothing is."""
+        log.warning("first_copy_begins_again", replica=self._replica, text=cause)
 
 
 def opens_target(
@@ -250,11 +267,23 @@ class EmbeddedTarget(RocksDbTarget):
         """Opens the store, and serves it by `reads`."""
         self.store = open_store(folder, replica)
         super().__init__(self.store, decode)
+        self._rows = decode
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
         self._reads = reads
         if reads:
             reads.open(self.open_snapshot, self.checkpoint())
+
+    def execute(self, job: Job[RowChanges]) -> RowChanges:
+        """Decodes the row changes of a job, which may be a step of an XA transaction."""
+        [entry, *_] = job.entries
+        step = prepared_step(entry.payload)
+        if step is None:
+            return super().execute(job)
+        changes = changes_of_step(step, entry.gtid, self.store, self._rows)
+        if (part := job.part) is not None:
+            changes = {key: value for key, value in changes.items() if part.takes(key[1:])}
+        return changes
 
     def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and asks for a flush.

@@ -24,11 +24,18 @@ from ...applier.mysql_logs.binary_log_reader import (
 from ...applier.mysql_logs.events import Event, EventType
 from ...applier.mysql_logs.gtid_set_encoding import previous_gtids
 from ...applier.mysql_logs.lock_intervals import LockIntervals
+from ...applier.mysql_logs.prepared_payload import is_prepared_step
 from ...applier.mysql_logs.statement_payload import payload_of
-from ...applier.mysql_servers.server_stream import ServerStream, domain_numbers, mariadb_position
+from ...applier.mysql_servers.server_stream import (
+    ServerStream,
+    domain_numbers,
+    includes,
+    mariadb_position,
+)
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.mysql_servers.source_errors import SourceLost, SourceRefused
 from ...applier.queue.relay_group import RelayEntry
+from ...applier.source.header import SourceHeader
 from ...certifier.errors import Fenced, GroupcertError, InvalidSetting
 from ...certifier.gtid_set import GtidSet
 from ...certifier.write_set import TableKeys
@@ -139,6 +146,27 @@ class ServerSources:
             stream.close()
 
 
+def changes_between(
+    sources: ServerSources, executed: GtidSet, end: GtidSet
+) -> Iterator[tuple[Sequence[RelayEntry], GtidSet]]:
+    """Yields the transactions that are in `end` and not in `executed`, some at a time, each time
+    with the set after them, which is `end` at last.
+
+    Raises:
+        As `ServerSources.follow`.
+    """
+    received = executed.copy()
+    for news in () if includes(received, end) else sources.follow(received, lambda: 1):
+        for entry in news.entries:
+            if entry.gtid:
+                received.add(entry.gtid)
+        if includes(received, end):
+            sources.stop()
+        wanted = [entry for entry in news.entries if entry.gtid and entry.gtid in end]
+        yield wanted, received.intersection(end)
+    yield (), end
+
+
 class SourceLog:
     """Makes a source's events entries, counted in the order of its log."""
 
@@ -201,10 +229,15 @@ class SourceLog:
             wanted = [each for each in transaction.statements if self._concerns(each)]
             transaction = transaction._replace(statements=tuple(wanted))
         payload = payload_of(transaction)
-        # A commit parent of 0 is none, and its transaction runs alone.
-        header = transaction.header._replace(
-            commit_parent=self.version - interval + 1, file=self._file
-        )
+        header = transaction.header
+        if is_prepared_step(payload):
+            # It takes or leaves rows of another transaction: it runs alone.
+            stamps = (0, 0)
+            header = SourceHeader(domain_id=header.domain_id, committed_us=header.committed_us)
+        else:
+            # A commit parent of 0 is none, and its transaction runs alone.
+            header = header._replace(commit_parent=self.version - interval + 1)
+        header = header._replace(file=self._file)
         return RelayEntry(position, self.version, gtid, *stamps, False, payload, header)
 
     def _concerns(self, statement: LoggedStatement) -> bool:

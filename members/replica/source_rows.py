@@ -137,7 +137,7 @@ class ServerRows:
             session.cursorclass, session.decoders = SSCursor, {}
             return session
 
-        return opened_snapshot(connect, threads)
+        return opened_snapshot(url, connect, threads)
 
 
 def _query(cursor: Any, statement: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:

@@ -20,6 +20,7 @@ from groupcert.applier.errors import (
     TransientFailure,
     UnsuitableTarget,
 )
+from groupcert.applier.mysql_servers.source_errors import SourceLost
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.target_progress import Checkpoint, LastError, Stage
 from groupcert.applier.schemes.catalogue import scheme
@@ -271,6 +272,33 @@ def test_tables_that_do_not_fit_when_they_are_looked_up_again_end_it(tmp_path: P
     with pytest.raises(ApplyFailed, match="no such column"):
         replica.run()
     assert len(set(opened)) == 2
+
+
+def test_a_source_that_is_away_while_its_target_is_opened_is_waited_for(tmp_path: Path) -> None:
+    """The tables of a server are looked up for it; neither the target nor the status has an error
+    of that afterwards.
+    """
+    away = iter(range(2))
+
+    def open_target() -> Target[Any]:
+        if next(away, None) is not None:
+            raise SourceLost(source="db1:3306", cause="it hung up")
+        return EmbeddedTarget(tmp_path, "r1")
+
+    news = News([transaction(1)])
+    replica = replica_of(tmp_path, news, open_target=open_target, retries=1, make_until=after(1))
+    assert replica.run() is ReplicaEnd.UNTIL
+    assert replica.status().failure is None
+    assert last_error(tmp_path) is None
+
+
+def test_stopped_while_its_source_is_away_it_ends_without_an_error(tmp_path: Path) -> None:
+    def open_target() -> Target[Any]:
+        replica.stop()
+        raise SourceLost(source="db1:3306", cause="it hung up")
+
+    replica = replica_of(tmp_path, News([transaction(1)]), open_target=open_target)
+    assert replica.run() is ReplicaEnd.STOPPED
 
 
 def test_a_target_that_never_comes_ends_it(tmp_path: Path) -> None:

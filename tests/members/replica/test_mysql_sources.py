@@ -13,6 +13,8 @@ from contextlib import closing
 import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
+from groupcert.applier.mysql_logs.prepared_payload import Step, prepared_step
+from groupcert.applier.mysql_logs.statement_payload import payload_of
 from groupcert.applier.mysql_servers import server_stream
 from groupcert.applier.mysql_servers.server_url import ServerUrl
 from groupcert.certifier.errors import InvalidSetting
@@ -123,3 +125,21 @@ def test_a_server_that_does_not_name_all_its_transactions_is_refused() -> None:
             Received(GtidSet(), URL).take(lambda: False)
     finally:
         execute("SET GLOBAL gtid_mode = ON")
+
+
+def test_an_xa_transaction_comes_prepared_and_settled() -> None:
+    received = Received(executed(), URL, payload_of=payload_of)
+    for number, end in enumerate(("COMMIT", "ROLLBACK"), 1):
+        insert = f"INSERT INTO shop.orders VALUES ({number}, 'x')"
+        execute("XA START 'x','y',7", insert, "XA END 'x','y',7", "XA PREPARE 'x','y',7")
+        execute(f"XA {end} 'x','y',7")
+    received.take_until(executed())
+    steps = [prepared_step(entry.payload) for entry in received.transactions]
+    xid = "x'78',x'79',7"
+    assert [(step.step, step.xid, bool(step.rows)) for step in steps if step] == [
+        (Step.PREPARE, xid, True),
+        (Step.COMMIT, xid, False),
+        (Step.PREPARE, xid, True),
+        (Step.ROLLBACK, xid, False),
+    ]
+    assert {entry[3:5] for entry in received.transactions} == {(0, 0)}, "each runs alone"

@@ -13,6 +13,7 @@ import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
 from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
+from groupcert.applier.mysql_logs.prepared_payload import Step, prepared_step
 from groupcert.applier.mysql_logs.statement_payload import statements_of
 from groupcert.applier.mysql_servers import server_stream
 from groupcert.applier.mysql_servers.source_errors import SourceRefused
@@ -324,3 +325,19 @@ def test_a_stop_ends_what_waits_for_a_source(server: servers.MariaDbServer, shop
     assert received.sources.connected == ""
     received.take(lambda: False)
     assert received.transactions == []
+
+
+def test_steps_of_an_xa_transaction_run_alone(server: servers.MariaDbServer, shop: GtidSet) -> None:
+    changes = ("XA START 'x'", "INSERT INTO shop.orders VALUES (1, 'x')", "XA END 'x'")
+    live.execute(server, *changes, "XA PREPARE 'x'")
+    live.execute(server, "XA COMMIT 'x'")
+    received = Received(shop, server.url)
+    received.take_more(2)
+    prepared, committed = received.transactions
+    steps = [prepared_step(entry.payload) for entry in (prepared, committed)]
+    assert [step and step.step for step in steps] == [Step.PREPARE, Step.COMMIT]
+    for entry in (prepared, committed):
+        assert (entry.last_committed, entry.sequence_number) == (0, 0)
+        header = entry.header
+        assert (header.commit_parent, header.commit_id, header.items) == (0, 0, ())
+        assert (header.databases, header.tables) == (None, None)
