@@ -93,6 +93,12 @@ _TAKES = {
     "inet6": (_T.INET,),
 }
 _EXACT = ("_nopad_bin", "_0900_bin")
+_COLLATE = r"(?i)(\bcollate[ =]+)"
+_OF_MYSQL = re.compile(rf"{_COLLATE}utf8mb4_0900_(ai_ci|as_ci|as_cs)\b")
+_BINARY_OF_MYSQL = re.compile(rf"{_COLLATE}utf8mb4_0900_bin\b")
+_COLLECTION_OF_MYSQL = re.compile(r"(?i)(?<![`\w])geomcollection(?![`\w])")
+_BINARY_OF_MARIADB = re.compile(rf"{_COLLATE}utf8mb4_nopad_bin\b")
+_OF_MARIADB = re.compile(rf"{_COLLATE}utf8mb4_uca1400_(?:nopad_)?(ai_ci|as_ci|as_cs)\b")
 _SYSTEM = "('information_schema', 'mysql', 'performance_schema', 'sys')"
 _AUTO_INCREMENT = re.compile(r" AUTO_INCREMENT=\d+")
 _QUALIFIED = r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?<![\w$.`])(?:{0}|`{0}`)\s*\.\s*"""
@@ -216,6 +222,8 @@ class MySqlServer:
         self._user = unquote(parts.username or "")
         self._password = unquote(parts.password or "")
         self._lock_timeout_seconds = lock_timeout_seconds
+        self._is_mariadb = False
+        """Of the server that was reached last."""
         self.name = f"MySQL {self._host}:{self._port}/{self._database}"
 
     def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
@@ -239,7 +247,7 @@ class MySqlServer:
                 failure = UnsuitableTarget(target=self.name, problem=str(error), expected=ACCESS)
             raise failure from error
         session = MySqlSession(connection, self.name)
-        ((session.packet_bytes_max,),) = session.run(
+        ((session.packet_bytes_max, self._is_mariadb),) = session.run(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
             # MySQL waits a second at least, and refuses a smaller number.
             "SET SESSION innodb_lock_wait_timeout ="
@@ -247,7 +255,7 @@ class MySqlServer:
             f"SET SESSION wait_timeout = {IDLE_SECONDS_MAX}",
             "SET SESSION time_zone = '+00:00'",
             f"SET SESSION foreign_key_checks = {int(self._checks_foreign_keys)}",
-            "SELECT @@max_allowed_packet",
+            "SELECT @@max_allowed_packet, INSTR(VERSION(), 'MariaDB') > 0",
         )
         return session
 
@@ -335,11 +343,14 @@ class MySqlServer:
     def define(
         self, source: SourceTable, places: Mapping[str, str], definition: str
     ) -> Sequence[str]:
-        """Returns the source's own statement: both servers read each other's, mostly."""
+        """Returns the source's own statement: both servers read each other's, mostly; see
+        `_spelled`.
+        """
         place = places[str(source)]
         database, dot, _ = place.partition(".")
         schemas = [f"CREATE DATABASE IF NOT EXISTS {_quoted(database)}"] if dot else []
         _, _, rest = definition.partition(f"{_quoted(source.name)} (")
+        rest = _spelled(rest, is_mariadb=self._is_mariadb)
         return [*schemas, *self.copying, f"CREATE TABLE {_table(place)} ({rest}"]
 
     def constrain(self, source: SourceTable, places: Mapping[str, str]) -> Sequence[str]:
@@ -351,8 +362,11 @@ class MySqlServer:
         return _table(name)
 
     def defined(self, definition: Definition) -> Sequence[str]:
-        """Returns the statement as it is, but for the name of the database that is followed."""
+        """Returns the statement as it is, but for the name of the database that is followed, and
+        `_spelled`.
+        """
         text, database, followed = definition
+        text = _spelled(text, is_mariadb=self._is_mariadb)
         own = _quoted(self._database)
         if followed:
             pattern = re.compile(_QUALIFIED.format(re.escape(followed)))
@@ -495,6 +509,26 @@ class MySqlServer:
 
     def _tuples(self, rows: Sequence[Row]) -> str:
         return ",".join(f"({','.join(map(self.literal, row))})" for row in rows)
+
+
+def _spelled(text: str, *, is_mariadb: bool) -> str:
+    """Returns a definition in its server's words. MySQL's collations of Unicode 9 become MariaDB's
+    of Unicode 14, without padding, and those become MySQL's: a target that pads less than its
+    source holds fewer texts equal, so that no unique key refuses a row.
+
+    Source: MariaDB Knowledge Base, "Supported Character Sets and Collations".
+
+    >>> _spelled("a text COLLATE utf8mb4_0900_as_cs", is_mariadb=True)
+    'a text COLLATE utf8mb4_uca1400_nopad_as_cs'
+    >>> _spelled("t (a int) COLLATE=utf8mb4_uca1400_ai_ci", is_mariadb=False)
+    't (a int) COLLATE=utf8mb4_0900_ai_ci'
+    """
+    if is_mariadb:
+        text = _COLLECTION_OF_MYSQL.sub("geometrycollection", text)
+        text = _OF_MYSQL.sub(r"\1utf8mb4_uca1400_nopad_\2", text)
+        return _BINARY_OF_MYSQL.sub(r"\1utf8mb4_nopad_bin", text)
+    text = _OF_MARIADB.sub(r"\1utf8mb4_0900_\2", text)
+    return _BINARY_OF_MARIADB.sub(r"\1utf8mb4_0900_bin", text)
 
 
 def _typed(error: pymysql.err.Error) -> Exception:

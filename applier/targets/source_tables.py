@@ -66,9 +66,13 @@ _KINDS = {
     "vector": _T.BYTES,
 }
 _BLOB_BYTES = {"tiny": (1 << 8) - 1, "": (1 << 16) - 1, "medium": (1 << 24) - 1}
+_JSON_BYTES_MAX = 1 << 30
+"""The largest `max_allowed_packet`, which no document exceeds."""
 _NUMBERS = re.compile(r"\d+")
 _LABEL = re.compile(r"'((?:[^']|'')*)'")
 _CONSTANT = re.compile(r"-?\d+(\.\d+)?|'(?:[^']|'')*'")
+_OF_MARIADB = {"year": "year(4)", "geomcollection": "geometrycollection"}
+"""Types that MySQL and MariaDB spell differently."""
 IGNORING = "jobs ignore"
 """The scheme that executes transactions in any order (WL#4648 C0)."""
 MOVING = ("CASCADE", "SET NULL", "SET DEFAULT")
@@ -114,6 +118,8 @@ def limits_of(column: SourceColumn) -> Limits:
         return Limits(characters=sum(lengths) + len(lengths) - 1 if is_set else max(lengths))
     if data_type in ("char", "varchar", "binary", "varbinary"):
         return Limits(characters=first)
+    if data_type == "json":
+        return Limits(characters=_JSON_BYTES_MAX)
     size = data_type.removesuffix("blob").removesuffix("text")
     return Limits(characters=_BLOB_BYTES.get(size))
 
@@ -550,14 +556,14 @@ def _unordered(source: SourceTable, scheme: str) -> Iterator[str]:
 
 def unfit(column: SourceColumn, found: FoundColumn | None) -> str:
     """Returns the reason for which a target's column does not take a source's values, if any."""
-    kind = kind_of(column)
+    kind, spelled = kind_of(column), column.column_type
     if kind is None:
         return f"is {column.column_type}, which no target takes"
     if found is None:
         return f"is missing, expected one for {column.column_type}"
     if column.nullable and not found.nullable:
         return "takes no NULL, and the source's does"
-    if found.spelled == column.column_type:
+    if _OF_MARIADB.get(found.spelled, found.spelled) == _OF_MARIADB.get(spelled, spelled):
         return ""
     there = f"is {found.type}, and the source's {column.column_type}"
     if kind not in found.takes and not (kind is _T.TEXT and _T.JSON in found.takes):

@@ -3,6 +3,7 @@ each kind of target, by each scheme.
 """
 
 import json
+import os
 import random
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from groupcert.certifier.gtid_set import GtidSet
 from tests.integration.replicas import SCHEMES, STOP_SECONDS, ReplicaProcess, embedded_state
-from tests.integration.shop_load import FLAT, ShopLoad, rows_of
+from tests.integration.shop_load import DATABASE, FLAT, ShopLoad, rows_of
 from tests.integration.waiting import wait_for
 from tests.servers import (
     MariaDbServer,
@@ -51,6 +52,32 @@ def flat(source: MariaDbServer) -> ShopLoad:
     return ShopLoad(source.url, is_flat=True)
 
 
+class MySqlSource:
+    """A MySQL server, which `MYSQL_URL` names; its user is `root`, without a password."""
+
+    url = os.environ.get("MYSQL_URL", "")
+
+    def url_of(self, database: str) -> str:
+        """The URL of one of its databases."""
+        return f"{self.url.rstrip('/')}/{database}"
+
+
+@pytest.fixture(scope="module")
+def mysql() -> MySqlSource:
+    """A MySQL with a binary log, where there is one."""
+    if not MySqlSource.url:
+        pytest.skip("needs a MySQL server at MYSQL_URL")
+    return MySqlSource()
+
+
+@pytest.fixture(scope="module")
+def mysql_shop(mysql: MySqlSource) -> ShopLoad:
+    """The shop at that server."""
+    with closing(connect_mariadb(mysql.url)) as session, session.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
+    return ShopLoad(f"{mysql.url.rstrip('/')}/")
+
+
 class Target:
     """A database of a server that a replica fills."""
 
@@ -79,11 +106,14 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         yield Target("postgresql", request.getfixturevalue("target_dsn"))
 
 
-def executed(source: MariaDbServer) -> str:
+def executed(source: MariaDbServer | MySqlSource) -> str:
     """What the source has executed, as a GTID set."""
+    is_mysql = isinstance(source, MySqlSource)
     with closing(connect_mariadb(source.url)) as session, session.cursor() as cursor:
-        cursor.execute("SELECT @@gtid_binlog_pos")
+        cursor.execute(f"SELECT {'@@gtid_executed' if is_mysql else '@@gtid_binlog_pos'}")
         ((text,),) = cursor.fetchall()
+    if is_mysql:
+        return str(GtidSet.parse(text))
     gtids = GtidSet()
     for gtid in text.split(","):
         origin, _, number = gtid.rpartition("-")
@@ -105,7 +135,9 @@ def followed(
         assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
 
 
-def rows_at(source: MariaDbServer, load: ShopLoad) -> dict[str, list[tuple[Any, ...]]]:
+def rows_at(
+    source: MariaDbServer | MySqlSource, load: ShopLoad
+) -> dict[str, list[tuple[Any, ...]]]:
     """The source's rows."""
     with closing(connect_mariadb(source.url_of(load.database))) as session:
         return rows_of(session)
@@ -127,9 +159,29 @@ def test_each_scheme_ends_with_the_rows_of_the_source(
 def test_kills_at_random_moments_leave_the_rows_of_the_source(
     source: MariaDbServer, shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
 ) -> None:
+    killed_at_random(source, shop, target, tmp_path, scheme)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", [each for each in SCHEMES if each not in WITHOUT_ORDER])
+def test_kills_of_replicas_of_mysql_leave_its_rows(
+    mysql: MySqlSource, mysql_shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
+) -> None:
+    """From MySQL 9.6 on, cascades are in its log, children before their parents."""
+    killed_at_random(mysql, mysql_shop, target, tmp_path, scheme)
+
+
+def killed_at_random(
+    source: MariaDbServer | MySqlSource,
+    shop: ShopLoad,
+    target: Target,
+    folder: Path,
+    scheme: str,
+) -> None:
+    """A replica that is killed while clients are at work comes to the source's rows."""
     chance = random.Random(scheme)
     url = source.url_of(shop.database)
-    with ReplicaProcess(tmp_path, [url], target.url, scheme) as replica:
+    with ReplicaProcess(folder, [url], target.url, scheme) as replica:
         replica.start("--copy")
         replica.wait_for_start()
         with shop.running():

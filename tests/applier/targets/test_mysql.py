@@ -1,9 +1,14 @@
 """What MariaDB and MySQL alone are asked for; what all SQL targets promise is in `test_sql.py`."""
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 
 from groupcert.applier.errors import TransientFailure, UnsuitableTarget
+from groupcert.applier.mysql_logs.source_catalogue import SourceColumn, SourceTable
 from groupcert.applier.targets import mysql
+from groupcert.applier.targets.source_tables import ServerTables
 from groupcert.certifier.errors import InvalidSetting
 from tests.applier.sql_databases import Database, apply, divided, entry, job
 
@@ -101,3 +106,53 @@ def test_a_password_is_in_no_message() -> None:
         server.connect()
     assert raised.value.kind == "connection_lost"
     assert "secret" not in f"{raised.value} {server.name}"
+
+
+OF_MYSQL = """CREATE TABLE `made` (
+  `id` int unsigned NOT NULL AUTO_INCREMENT,
+  `a` tinyint(1) DEFAULT '1',
+  `c` varchar(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_as_cs DEFAULT NULL,
+  `d` text,
+  `e` year DEFAULT NULL,
+  `f` geomcollection DEFAULT NULL,
+  `g` json DEFAULT NULL,
+  `h` decimal(10,3) DEFAULT '1.500',
+  `i` timestamp(3) NULL DEFAULT NULL,
+  `n` enum('a','it''s') DEFAULT NULL,
+  `p` bit(9) DEFAULT NULL,
+  `t` point DEFAULT NULL,
+  `u` char(3) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_bin DEFAULT NULL,
+  `w` int DEFAULT NULL /*!80023 INVISIBLE */,
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `c` (`c`),
+  KEY `d` (`d`(10)),
+  CONSTRAINT `made_chk_1` CHECK ((`w` > 0))
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci COMMENT='what'"""
+"""SHOW CREATE TABLE of MySQL 9.7.4."""
+TYPES_OF_MYSQL = (
+    "int unsigned,tinyint(1),varchar(20),text,year,geomcollection,json,decimal(10.3),timestamp(3),"
+    "enum('a';'it''s'),bit(9),point,char(3),int"
+)
+"""`column_type` of its information_schema, with other commas within a type."""
+
+
+def test_a_table_of_mysql_is_made_and_fits(mariadb_url: str) -> None:
+    types = [each.translate(str.maketrans(".;", ",,")) for each in TYPES_OF_MYSQL.split(",")]
+    names = ("id", *"acdefghinptuw")
+    columns = [
+        SourceColumn(name=name, data_type=each.split("(")[0].split()[0], column_type=each)
+        for name, each in zip(names, types, strict=True)
+    ]
+    source = SourceTable(
+        database="t1",
+        name="made",
+        columns=(replace(columns[0], nullable=False), *columns[1:]),
+        primary_key=("id",),
+    )
+    server = mysql.MySqlServer(mariadb_url)
+    with closing(server.connect()) as session:
+        session.run(*server.define(source, {"t1.made": "made"}, OF_MYSQL))
+        found = server.find(session, ["made"])
+        assert ServerTables({"t1.made": source}, database="t1").bind(found, "there")
+        ((_, made),) = session.run("SHOW CREATE TABLE made")
+    assert "COLLATE=utf8mb4_uca1400_nopad_ai_ci" in made
