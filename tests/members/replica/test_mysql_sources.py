@@ -14,7 +14,6 @@ import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
 from groupcert.applier.mysql_logs.prepared_payload import Step, prepared_step
-from groupcert.applier.mysql_logs.statement_payload import payload_of
 from groupcert.applier.mysql_servers import server_stream
 from groupcert.applier.mysql_servers.server_url import ServerUrl
 from groupcert.certifier.errors import InvalidSetting
@@ -128,7 +127,7 @@ def test_a_server_that_does_not_name_all_its_transactions_is_refused() -> None:
 
 
 def test_an_xa_transaction_comes_prepared_and_settled() -> None:
-    received = Received(executed(), URL, payload_of=payload_of)
+    received = Received(executed(), URL)
     for number, end in enumerate(("COMMIT", "ROLLBACK"), 1):
         insert = f"INSERT INTO shop.orders VALUES ({number}, 'x')"
         execute("XA START 'x','y',7", insert, "XA END 'x','y',7", "XA PREPARE 'x','y',7")
