@@ -99,8 +99,8 @@ class ReplicaAhead(Fenced):
     """The replica has transactions that its source has not."""
 
     message = (
-        "replica has {extra!q}, which source {source} has not: follow the group that they come "
-        "from, or wait until the source has caught up"
+        "replica has {extra!q}, which source {source} has not: follow the one that they come from, "
+        "or wait until this one has caught up; if it was made anew, copy its rows to a new replica"
     )
     source: str
     extra: str

@@ -105,6 +105,7 @@ def rows_there(target: FollowedTarget) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.in_turns
+@pytest.mark.in_turns
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_prepared_rows_wait_for_their_end_through_kills_of_replica_and_source(
     source: MariaDbServer,

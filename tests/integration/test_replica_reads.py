@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from groupcert import Client
@@ -33,6 +34,7 @@ from tests.integration.replicas import (
     open_accounts,
     total,
 )
+from tests.integration.shop_load import CONFLICTS
 from tests.integration.waiting import wait_for
 from tests.servers import MariaDbServer, connect_mariadb, where_installed
 
@@ -194,16 +196,23 @@ class Transfers:
     def _work(self, seed: int) -> None:
         chance = random.Random(seed)
         with closing(connect_mariadb(self._server.url)) as session, session.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = 2")
             while not self._stopped.is_set():
                 one, other = sorted(chance.sample(range(SHOP_ACCOUNTS), 2))
                 cursor.execute("BEGIN")
-                for number, change in ((one, -1), (other, 1)):
-                    cursor.execute(
-                        "UPDATE bank.account SET balance = balance + %s WHERE id = %s",
-                        (change, number),
-                    )
-                cursor.execute("COMMIT")
-                self.commits += 1
+                try:
+                    for number, change in ((one, -1), (other, 1)):
+                        cursor.execute(
+                            "UPDATE bank.account SET balance = balance + %s WHERE id = %s",
+                            (change, number),
+                        )
+                except pymysql.err.OperationalError as error:
+                    if error.args[0] not in CONFLICTS:
+                        raise
+                    cursor.execute("ROLLBACK")
+                else:
+                    cursor.execute("COMMIT")
+                    self.commits += 1
 
 
 @pytest.fixture(scope="module")

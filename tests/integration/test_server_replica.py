@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -207,6 +208,27 @@ def test_a_source_that_is_killed_is_followed_again(
         shop.run(20, seed=6)
         assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
     assert Target("postgresql", target_dsn).rows() == rows_at(source, shop)
+
+
+def test_a_source_that_has_lost_its_disk_is_named_and_the_rows_stay(
+    target_dsn: str, tmp_path: Path
+) -> None:
+    with where_installed(), MariaDbServer(tmp_path / "source", *BINARY_LOG) as source:
+        shop = ShopLoad(source.url)
+        url = source.url_of(shop.database)
+        with ReplicaProcess(tmp_path, [url], target_dsn, "logical-clock") as replica:
+            assert replica.run("--copy", "--until-after-gtids", executed(source)) == FINE
+            shop.run(40, seed=7)
+            gtids, rows = executed(source), rows_at(source, shop)
+            assert replica.run("--until-after-gtids", gtids) == FINE, replica.last_line()
+            source.kill()
+            shutil.rmtree(source.data)
+            source.start()
+            source.wait_ready()
+            ShopLoad(source.url)
+            assert replica.run() != FINE
+            assert "if it was made anew, copy its rows" in replica.last_line()
+    assert Target("postgresql", target_dsn).rows() == rows
 
 
 @pytest.mark.in_turns
