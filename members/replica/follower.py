@@ -399,13 +399,15 @@ class Replica:
 
 class _Appending:
     """Appends chunks to an applier on a thread of its own: one without workers executes them there,
-    and while its target does, the next ones are read. A block; its end waits for what it was given.
+    and while its target does, the next ones are read. A block; its end waits for what it was given,
+    and raises what the thread did.
     """
 
     def __init__(self, applier: Applier[Any]) -> None:
         self._append = applier.append
         # One chunk is executed, one waits, one is read: more would only be more to hold.
         self._chunks: Queue[Sequence[RelayEntry] | None] = Queue(maxsize=1)
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="appending", daemon=True)
 
     def __enter__(self) -> Self:
@@ -415,14 +417,23 @@ class _Appending:
     def __exit__(self, *_: object) -> None:
         self._chunks.put(None)
         self._thread.join()
+        if self._error:
+            raise self._error
 
     def append(self, chunk: Sequence[RelayEntry]) -> None:
         """Takes the next chunk once the one before the last is appended."""
+        if self._error:
+            raise self._error
         self._chunks.put(chunk)
 
     def _run(self) -> None:
+        # After an error, too, it takes what comes: nobody is to wait for it.
         while chunk := self._chunks.get():
-            self._append(chunk)
+            try:
+                if not self._error:
+                    self._append(chunk)
+            except Exception as error:
+                self._error = error
 
 
 def _check_scheme(checkpoint: Checkpoint, scheme: str) -> None:

@@ -301,6 +301,21 @@ def test_stopped_while_its_source_is_away_it_ends_without_an_error(tmp_path: Pat
     assert replica.run() is ReplicaEnd.STOPPED
 
 
+def test_what_no_applier_takes_ends_it(tmp_path: Path) -> None:
+    """A bug: entries that come again. They are appended on a thread of its own."""
+
+    class Repeating(News):
+        def follow(
+            self, received: GtidSet, next_position: Callable[[], int]
+        ) -> Iterator[SourceNews]:
+            for news in super().follow(received, next_position):
+                yield from [news] * 4
+
+    replica = replica_of(tmp_path, Repeating([transaction(1)]))
+    with pytest.raises(AssertionError, match="out of order"):
+        replica.run()
+
+
 def test_a_target_that_never_comes_ends_it(tmp_path: Path) -> None:
     calls = []
 
