@@ -195,7 +195,7 @@ class MySqlSession:
 class MySqlServer:
     """Implements `SqlServer` in the SQL of MariaDB and MySQL."""
 
-    defers_foreign_keys = True
+    copies_children_first = True
     copying = ("SET SESSION foreign_key_checks = 0", "SET SESSION unique_checks = 0")
 
     def __init__(

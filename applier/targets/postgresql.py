@@ -202,7 +202,7 @@ class PostgreSqlSession:
 class PostgreSqlServer:
     """Implements `SqlServer` in PostgreSQL's SQL."""
 
-    defers_foreign_keys = False
+    copies_children_first = False
     copying = ("SET synchronous_commit TO off",)
 
     def __init__(

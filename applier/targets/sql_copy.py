@@ -114,7 +114,7 @@ class SqlCopy:
         order = ranks(found)
         left.sort(key=lambda name: order.get(self._places[name], 0))
         has_parents = any(found[self._places[name]].parents for name in left)
-        at_once = server.defers_foreign_keys or not has_parents
+        at_once = server.copies_children_first or not has_parents
         return [sources[name] for name in left], at_once
 
     def forget(self) -> None:

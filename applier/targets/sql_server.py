@@ -189,7 +189,7 @@ class SqlServer(Protocol):
         ...
 
     @property
-    def defers_foreign_keys(self) -> bool:
+    def copies_children_first(self) -> bool:
         """Whether sessions of a copy may write children before their parents."""
         ...
 
