@@ -43,10 +43,11 @@ def test_the_other_process_tells_what_is_wrong_with_a_log(long_log: Path) -> Non
 
 
 def test_who_stops_reading_a_long_log_ends_the_other_process(long_log: Path) -> None:
+    others = {process.pid for process in active_children()}
     [ahead] = logs_ahead.opened_logs([long_log], None, 2)
     assert isinstance(ahead, logs_ahead.LogAhead)
     with closing(iter(ahead)) as transactions:
         next(transactions)
-    for process in active_children():
-        process.join(JOIN_SECONDS)
-    assert not active_children()
+        [reading] = [process for process in active_children() if process.pid not in others]
+    reading.join(JOIN_SECONDS)
+    assert not reading.is_alive()
