@@ -12,6 +12,7 @@ from groupcert import Client
 from groupcert.members.demo.group_checks import settle
 from groupcert.members.demo.local_group import LocalGroup
 from tests import servers
+from tests.integration.followed_targets import BINARY_LOG
 from tests.integration.postgresql_group import PostgresqlGroup, Primary, postgresql_group
 
 SETTINGS: Mapping[str, object] = {
@@ -29,6 +30,14 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     folder = tmp_path_factory.mktemp("group")
     with LocalGroup(folder, settings=SETTINGS, certification_logs=folder / "logs") as group:
         yield group
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.MariaDbServer]:
+    """A MariaDB with a binary log."""
+    folder = tmp_path_factory.mktemp("source")
+    with servers.where_installed(), servers.MariaDbServer(folder, *BINARY_LOG) as server:
+        yield server
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from groupcert.applier.targets.source_documents import COPY_KEY, PREPARED_PREFIX
 from groupcert.certifier.storage.store import Family, open_families
 from tests.servers import connect_mariadb
 
+BINARY_LOG = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
+"""What a MariaDB needs to be followed."""
 KINDS = ("mariadb", "postgresql", "rocksdb")
 
 

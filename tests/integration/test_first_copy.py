@@ -7,7 +7,6 @@ copy's back: the mark stays if and only if the table is not copied again.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from hashlib import sha256
@@ -30,27 +29,19 @@ from tests.integration.followed_targets import (
 from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.shop_load import ShopLoad, rows_of
 from tests.integration.test_server_replica import (
-    BINARY_LOG,
     FINE,
     USAGE,
     execute,
     executed,
 )
 from tests.integration.waiting import wait_for
-from tests.servers import MariaDbServer, connect_mariadb, where_installed
+from tests.servers import MariaDbServer, connect_mariadb
 
 pytestmark = pytest.mark.database
 UNAVAILABLE = 3
 KILLS = 8
 LARGE_ROWS = 60_000
 UNMARKED, MARK = "as it was", "marked"
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """A MariaDB with a binary log."""
-    with where_installed(), MariaDbServer(tmp_path_factory.mktemp("source"), *BINARY_LOG) as server:
-        yield server
 
 
 def _shop(source: MariaDbServer, *, is_flat: bool) -> ShopLoad:

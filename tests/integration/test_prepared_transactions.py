@@ -22,14 +22,13 @@ from tests.integration.replicas import ReplicaProcess, embedded_state
 from tests.integration.shop_load import ShopLoad
 from tests.integration.test_server_replica import (
     ALONE,
-    BINARY_LOG,
     FINDING,
     FINE,
     execute,
     executed,
 )
 from tests.integration.waiting import wait_for
-from tests.servers import MariaDbServer, connect_mariadb, where_installed
+from tests.servers import MariaDbServer, connect_mariadb
 
 pytestmark = pytest.mark.database
 ONE, TWO = "x'6f6e65',x'6272',7", "x'74776f',x'',1"
@@ -48,13 +47,6 @@ SCHEMES = (
     "jobs --conflicts graph",
     "jobs --conflicts merge",
 )
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """A MariaDB with a binary log."""
-    with where_installed(), MariaDbServer(tmp_path_factory.mktemp("source"), *BINARY_LOG) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

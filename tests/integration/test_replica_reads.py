@@ -36,14 +36,13 @@ from tests.integration.replicas import (
 )
 from tests.integration.shop_load import CONFLICTS
 from tests.integration.waiting import wait_for
-from tests.servers import MariaDbServer, connect_mariadb, where_installed
+from tests.servers import MariaDbServer, connect_mariadb
 
 WORKERS = ("--workers", "4")
 STATES = 40
 """That are read before and after the kill."""
 BACKLOG = 2_000
 SUM = len(TABLES) * ACCOUNTS * BALANCE
-BINARY_LOG = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
 SHOP_ACCOUNTS = 8
 
 
@@ -213,14 +212,6 @@ class Transfers:
                 else:
                     cursor.execute("COMMIT")
                     self.commits += 1
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """A MariaDB with a binary log."""
-    folder = tmp_path_factory.mktemp("source")
-    with where_installed(), MariaDbServer(folder, *BINARY_LOG) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

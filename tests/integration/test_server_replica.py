@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from groupcert.certifier.gtid_set import GtidSet
+from tests.integration.followed_targets import BINARY_LOG, SqlDatabase, followed_target
 from tests.integration.replicas import SCHEMES, STOP_SECONDS, ReplicaProcess, embedded_state
 from tests.integration.shop_load import DATABASE, FLAT, ShopLoad, rows_of
 from tests.integration.waiting import wait_for
@@ -31,14 +32,6 @@ KILLS = 10
 ALONE = "logical-clock --workers 0"
 WITHOUT_ORDER = ("table", "rows", "jobs --conflicts ignore")
 FLAT_TABLES = (b"flat.plain", b"flat.item")
-BINARY_LOG = ("--log-bin=binlog", "--server-id=1", "--binlog-format=ROW")
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbServer]:
-    """A MariaDB with a binary log."""
-    with where_installed(), MariaDbServer(tmp_path_factory.mktemp("source"), *BINARY_LOG) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -79,32 +72,18 @@ def mysql_shop(mysql: MySqlSource) -> ShopLoad:
     return ShopLoad(f"{mysql.url.rstrip('/')}/")
 
 
-class Target:
-    """A database of a server that a replica fills."""
-
-    def __init__(self, kind: str, url: str) -> None:
-        self.kind = kind
-        self.url = url
-
-    def rows(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Its rows."""
-        session: Any
-        if self.kind == "postgresql":
-            session = psycopg.connect(self.url)
-        else:
-            session = connect_mariadb(self.url)
-        with closing(session):
-            return rows_of(session)
-
-
 @pytest.fixture(params=["mariadb", "postgresql"])
-def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> SqlDatabase:
     """An empty database, of each kind."""
-    if request.param == "mariadb":
-        url = request.getfixturevalue("mariadb_url")
-        yield Target("mariadb", url)
-    else:
-        yield Target("postgresql", request.getfixturevalue("target_dsn"))
+    found = followed_target(request, request.param, tmp_path)
+    assert isinstance(found, SqlDatabase)
+    return found
+
+
+def rows_in(target: SqlDatabase) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of the shop at a target."""
+    with closing(target.connect()) as session:
+        return rows_of(session)
 
 
 def executed(source: MariaDbServer | MySqlSource) -> str:
@@ -149,16 +128,16 @@ def rows_at(
     "scheme", [*(each for each in SCHEMES if each not in WITHOUT_ORDER), ALONE]
 )
 def test_each_scheme_ends_with_the_rows_of_the_source(
-    source: MariaDbServer, shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
+    source: MariaDbServer, shop: ShopLoad, target: SqlDatabase, tmp_path: Path, scheme: str
 ) -> None:
     followed(source, shop, target.url, tmp_path, scheme)
-    assert target.rows() == rows_at(source, shop)
+    assert rows_in(target) == rows_at(source, shop)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", [each for each in SCHEMES if each not in WITHOUT_ORDER])
 def test_kills_at_random_moments_leave_the_rows_of_the_source(
-    source: MariaDbServer, shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
+    source: MariaDbServer, shop: ShopLoad, target: SqlDatabase, tmp_path: Path, scheme: str
 ) -> None:
     killed_at_random(source, shop, target, tmp_path, scheme)
 
@@ -166,7 +145,7 @@ def test_kills_at_random_moments_leave_the_rows_of_the_source(
 @pytest.mark.nightly
 @pytest.mark.parametrize("scheme", [each for each in SCHEMES if each not in WITHOUT_ORDER])
 def test_kills_of_replicas_of_mysql_leave_its_rows(
-    mysql: MySqlSource, mysql_shop: ShopLoad, target: Target, tmp_path: Path, scheme: str
+    mysql: MySqlSource, mysql_shop: ShopLoad, target: SqlDatabase, tmp_path: Path, scheme: str
 ) -> None:
     """From MySQL 9.6 on, cascades are in its log, children before their parents."""
     killed_at_random(mysql, mysql_shop, target, tmp_path, scheme)
@@ -175,7 +154,7 @@ def test_kills_of_replicas_of_mysql_leave_its_rows(
 def killed_at_random(
     source: MariaDbServer | MySqlSource,
     shop: ShopLoad,
-    target: Target,
+    target: SqlDatabase,
     folder: Path,
     scheme: str,
 ) -> None:
@@ -191,7 +170,7 @@ def killed_at_random(
                 shop.wait_for_commits(chance.randrange(1, 60))
                 replica.start()
         assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
-    assert target.rows() == rows_at(source, shop)
+    assert rows_in(target) == rows_at(source, shop)
 
 
 def test_a_source_that_is_killed_is_followed_again(
@@ -207,7 +186,7 @@ def test_a_source_that_is_killed_is_followed_again(
         source.wait_ready()
         shop.run(20, seed=6)
         assert replica.run("--until-after-gtids", executed(source)) == FINE, replica.last_line()
-    assert Target("postgresql", target_dsn).rows() == rows_at(source, shop)
+    assert rows_in(SqlDatabase(target_dsn)) == rows_at(source, shop)
 
 
 def test_a_source_that_has_lost_its_disk_is_named_and_the_rows_stay(
@@ -228,16 +207,16 @@ def test_a_source_that_has_lost_its_disk_is_named_and_the_rows_stay(
             ShopLoad(source.url)
             assert replica.run() != FINE
             assert "if it was made anew, copy its rows" in replica.last_line()
-    assert Target("postgresql", target_dsn).rows() == rows
+    assert rows_in(SqlDatabase(target_dsn)) == rows
 
 
 @pytest.mark.in_turns
 @pytest.mark.parametrize("scheme", WITHOUT_ORDER)
 def test_schemes_without_order_take_tables_without_keys_that_need_one(
-    source: MariaDbServer, flat: ShopLoad, target: Target, tmp_path: Path, scheme: str
+    source: MariaDbServer, flat: ShopLoad, target: SqlDatabase, tmp_path: Path, scheme: str
 ) -> None:
     followed(source, flat, target.url, tmp_path, scheme)
-    assert target.rows() == rows_at(source, flat)
+    assert rows_in(target) == rows_at(source, flat)
 
 
 @pytest.mark.parametrize("scheme", WITHOUT_ORDER)
@@ -340,18 +319,6 @@ def test_definitions_of_tables_are_executed_at_mariadb(
         assert cursor.fetchall() == ((2, 1),)
 
 
-def change(target: Target, *statements: str) -> None:
-    """Changes a target behind its replica's back."""
-    session: Any
-    if target.kind == "postgresql":
-        session = psycopg.connect(target.url, autocommit=True)
-    else:
-        session = connect_mariadb(target.url)
-    with closing(session), session.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
 def last_error(replica: ReplicaProcess) -> dict[str, Any]:
     """What its status says of it."""
     error: dict[str, Any] = replica.status().get("coordinator", {}).get("last_error", {})
@@ -359,13 +326,13 @@ def last_error(replica: ReplicaProcess) -> dict[str, Any]:
 
 
 def test_the_last_error_outlives_the_process_until_its_transaction_is_executed(
-    source: MariaDbServer, altered: str, target: Target, tmp_path: Path
+    source: MariaDbServer, altered: str, target: SqlDatabase, tmp_path: Path
 ) -> None:
     arguments = ("logical-clock", "--workers", "2")
     with ReplicaProcess(tmp_path, [altered], target.url, *arguments) as replica:
         replica.start("--copy")
         replica.wait_for_start()
-        change(target, "DELETE FROM t")
+        target.execute("DELETE FROM t")
         gtid = execute(source, "DELETE FROM altered.t")
         assert replica.wait(STOP_SECONDS) == FINDING
         replica.start("--delay-s", "3600")
@@ -374,7 +341,7 @@ def test_the_last_error_outlives_the_process_until_its_transaction_is_executed(
         assert re.match(r"(DELETE FROM `t`|EXECUTE delete_t_).*\(1\)", error["statement"])
         assert "no_row" in error["cause"]
         assert replica.status()["coordinator"]["state"] == "running"
-        change(target, "INSERT INTO t VALUES (1)")
+        target.execute("INSERT INTO t VALUES (1)")
         replica.start()
         wait_for("its execution", lambda: replica.status() and not last_error(replica))
         worker = max(replica.status()["workers"], key=lambda each: each["last_seconds"])
@@ -385,19 +352,19 @@ def test_the_last_error_outlives_the_process_until_its_transaction_is_executed(
 
 
 def test_one_that_stays_answers_and_goes_on_once_the_target_is_mended(
-    source: MariaDbServer, altered: str, target: Target, tmp_path: Path
+    source: MariaDbServer, altered: str, target: SqlDatabase, tmp_path: Path
 ) -> None:
     stays = ("--on-error", "stay", "--retry-s", "1")
     with ReplicaProcess(tmp_path, [altered], target.url, "logical-clock", *stays) as replica:
         replica.start("--copy")
         replica.wait_for_start()
-        change(target, "DELETE FROM t")
+        target.execute("DELETE FROM t")
         gtid = execute(source, "UPDATE altered.t SET id = 5")
         wait_for("its failure", lambda: replica.events("replica_failed"))
         error = wait_for("its last error", lambda: last_error(replica))
         assert (error["gtid"], error["statement"][:6]) == (gtid, "UPDATE")
         assert "0 of 1 rows are there" in error["cause"]
-        change(target, "INSERT INTO t VALUES (1)")
+        target.execute("INSERT INTO t VALUES (1)")
         wait_for("its execution", lambda: replica.status() and not last_error(replica))
         assert replica.status()["coordinator"]["state"] == "running"
 
