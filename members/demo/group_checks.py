@@ -56,8 +56,8 @@ class Applied:
 
 
 def settle(observers: Sequence[Client]) -> list[MemberStatus]:
-    """Returns the members' statuses once each has read as far as any had at the first look, and
-    committed all that any has certified.
+    """Returns the members' statuses once all have committed all that any has certified, and have
+    digests after one message of the log, at which any had been at the first look or later.
 
     Raises:
         NotServing: One does not get there in time.
@@ -66,12 +66,15 @@ def settle(observers: Sequence[Client]) -> list[MemberStatus]:
     position = 0
     while True:
         statuses = [client.status().observer for client in observers]
-        position = position or max(status.log_sequence for status in statuses)
+        position = max(position, *(status.log_sequence for status in statuses))
         newest = max(status.certified_version for status in statuses)
         late = [
             status.name
             for status in statuses
-            if status.committed_version != newest or status.log_sequence < position
+            # A message that is still being certified, in steps, has no digest yet.
+            if status.committed_version != newest
+            or status.log_sequence != position
+            or not status.digest
         ]
         if not late:
             return statuses
