@@ -30,10 +30,12 @@ from .row_events import NO_TABLE_ID, ROWS, WriteSets, table_of
 from .row_payload import packed
 from .table_maps import Table, read_table, table_id_of
 from .transaction_bounds import (
+    GTIDS,
     GroupStart,
     Statement,
     StatementKind,
     group_start,
+    passed_transactions,
     prepared_branch,
     read_statement,
 )
@@ -46,7 +48,6 @@ PAYLOAD_BYTES_MAX = 1 << 30
 
 _E = EventType
 _TABLE_MAP = _E.TABLE_MAP.value
-_GTIDS = {_E.GTID, _E.ANONYMOUS_GTID, _E.GTID_TAGGED, _E.MARIADB_GTID}
 _STATEMENTS = {_E.QUERY, _E.EXECUTE_LOAD_QUERY, _E.MARIADB_QUERY_COMPRESSED}
 _ENDS = {_E.XID, _E.XA_PREPARE}
 _WITHOUT_ROWS = {
@@ -256,7 +257,7 @@ class TransactionReader:
             self._map_table(event)
         elif kind in ROWS:
             self._rows(event)
-        elif kind in _GTIDS:
+        elif kind in GTIDS:
             self._begin(event, group_start(event))
         elif kind in _STATEMENTS:
             finished = self._statement(event)
@@ -427,13 +428,17 @@ class TransactionReader:
 class BinaryLogReader:
     """Reads a log once, by iteration; the other attributes are complete when that has ended.
 
-    `cut_short`: None, or where and why the log ends in the midst of an event or transaction. The
+    `size_bytes`: of the file. `cut_short`: None, or where and why the log ends in the midst of an
+    event or transaction. `passed`: transactions that were passed over, by their GTID events. The
     other attributes are those of `TransactionReader`.
     """
 
     def __init__(self, path: Path, keys: Mapping[str, TableKeys], items_max: int) -> None:
         self.path = path
+        self.size_bytes = path.stat().st_size
         self.cut_short: str | None = None
+        self.passed = 0
+        self._until = 0
         self._transactions = TransactionReader(keys, items_max=items_max)
 
     @property
@@ -464,6 +469,12 @@ class BinaryLogReader:
             notes.append(f"{self.path}: {self.dropped} transactions are not whole and left out")
         return [self.cut_short, *notes] if self.cut_short else notes
 
+    def pass_over(self, until: int) -> None:
+        """Has the iteration go on with the first transaction that begins at byte `until` or later:
+        those before it are not read, and only counted. A log without GTID events is read on.
+        """
+        self._until = until
+
     def __iter__(self) -> Iterator[BinaryLogTransaction]:
         """Yields the transactions.
 
@@ -472,9 +483,15 @@ class BinaryLogReader:
             InvalidSetting: a key was given of a column that its table does not have.
         """
         with self.path.open("rb") as file:
-            events = EventReader(file, str(self.path), self.path.stat().st_size)
+            events = EventReader(file, str(self.path), self.size_bytes)
             for event in events:
                 yield from self._transactions.read(event)
+                if events.offset < self._until and not self._transactions.unfinished:
+                    passed, events.offset = passed_transactions(
+                        file, events.offset, self._until, self.size_bytes
+                    )
+                    file.seek(events.offset)
+                    self.passed += passed
             self.cut_short = events.cut_short
         if self.cut_short is None and (unfinished := self._transactions.unfinished):
             self.cut_short = f"{self.path} ends within {unfinished}"
@@ -507,5 +524,8 @@ def read_binary_log(
         keys: keys of tables, as `database.table`, in place of those in the log; a column is its
             name, or `@1` for the first one.
         items_max: the largest write set that is kept; a larger one stands for all rows.
+
+    Raises:
+        OSError: there is no such file.
     """
     return BinaryLogReader(path, keys or {}, items_max)

@@ -133,12 +133,14 @@ _CHECKED = 0x2144DF1C
 class EventReader:
     """Reads the events of one file from its beginning, once.
 
-    `format` changes within relay logs: it is that of the last event read. `cut_short` is
+    `format` changes within relay logs: it is that of the last event read. `offset` is where the
+    next event begins, as is the file's own: who moves both passes over events. `cut_short` is
     None, or says where and why the file ends in the midst of an event.
     """
 
     def __init__(self, file: BinaryIO, path: str, size_bytes: int) -> None:
         self.format = FormatDescription("", 0, b"")
+        self.offset = len(MAGIC)
         self.cut_short: str | None = None
         self._file = file
         self._path = path
@@ -150,18 +152,17 @@ class EventReader:
         Raises:
             InvalidBinaryLog: this is no binary log, or one that is damaged or cannot be read.
         """
-        offset = len(MAGIC)
         self._check_magic(self._file.read(len(MAGIC)))
-        while offset < self._size:
-            event = self._next_event(offset)
+        while self.offset < self._size:
+            event = self._next_event(self.offset)
             if event is None:
                 return
             if event.type == EventType.FORMAT_DESCRIPTION:
                 self.format = format_description(event)
             elif not self.format.server_version:
                 raise self._not_described(event)
+            self.offset += event.size_bytes
             yield event
-            offset += event.size_bytes
 
     def _check_magic(self, magic: bytes) -> None:
         expected = "a binary log or relay log of MySQL or MariaDB, which begins with fe 62 69 6e"

@@ -13,14 +13,24 @@ import re
 from enum import Enum
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from uuid import UUID
 
 from ...certifier.gtid import NUMBER_MAX
 from .compression import inflated
 from .cursor import Cursor
-from .events import Event, EventType
+from .events import HEADER_BYTES, Event, EventType
 
+GTIDS = {
+    EventType.GTID,
+    EventType.ANONYMOUS_GTID,
+    EventType.GTID_TAGGED,
+    EventType.MARIADB_GTID,
+}
+"""Types of the events with which transactions begin."""
+_FORMAT_DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
+_TYPE_AND_SIZE = Struct("<4xB4xI")
+_BLOCK_BYTES = 1 << 14
 _LOGICAL_CLOCK = 2
 _TIMESTAMP_FLAG = 1 << 55
 _FL_STANDALONE = 0x01
@@ -111,6 +121,44 @@ def group_start(event: Event) -> GroupStart:
             if not 0 <= number <= NUMBER_MAX:
                 raise event.invalid(f"{name} {number}", f"0 to {NUMBER_MAX}")
     return start
+
+
+def passed_transactions(
+    file: BinaryIO, offset: int, until: int, size_bytes: int
+) -> tuple[int, int]:
+    """Returns the number of transactions that begin from `offset` on and before `until`, and the
+    offset behind them: of the first GTID event at `until` or later, or of an event before it that
+    has to be read.
+
+    These are a format description, an event that the file does not have whole, and where no GTID
+    event comes first, any. Of all others only type and size are looked at. `file` is moved.
+
+    Args:
+        offset: where an event begins that is not within a transaction.
+        size_bytes: of the file.
+
+    Cost: O(events), and reads the blocks that have the head of one.
+    """
+    passed, head = 0, _TYPE_AND_SIZE.unpack_from
+    while True:
+        file.seek(offset)
+        block = file.read(_BLOCK_BYTES)
+        start, last, stop = 0, len(block) - HEADER_BYTES, size_bytes - offset
+        if last < 0:
+            return passed, offset
+        while start <= last:
+            kind, event_bytes = head(block, start)
+            end = start + event_bytes
+            if kind in GTIDS:
+                if offset + start >= until:
+                    return passed, offset + start
+                passed += 1
+            elif not passed or kind == _FORMAT_DESCRIPTION:
+                return passed, offset + start
+            if event_bytes < HEADER_BYTES or end > stop:
+                return passed, offset + start
+            start = end
+        offset += start
 
 
 def _untagged(event: Event) -> GroupStart:

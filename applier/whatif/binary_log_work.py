@@ -5,6 +5,9 @@ parallelism than the source had. The stamps by write sets are those that WL#8440
 every snapshot is complete. The lock interval is that of `mysql_logs.lock_intervals`, and the commit
 parent is its begin: the closest reading of the same clock. A new file is a rotation, which ends
 every interval before it. Tables whose keys the log does not name: `whole_tables`.
+
+Of a long log only windows are read, at equal distances in bytes, for those of a log are known
+before its transactions. The others are passed over: what follows one of them follows nothing here.
 """
 
 from array import array
@@ -12,11 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ...certifier.gtid import Gtid
 from ...certifier.logical_clock import LogicalClock
-from ..mysql_logs.binary_log_reader import BinaryLogTransaction
+from ..mysql_logs.binary_log_reader import BinaryLogReader, BinaryLogTransaction
 from ..mysql_logs.lock_intervals import LockIntervals
 from ..source.header import SourceHeader
+from .scheme_comparison import LEAD_ENTRIES, WINDOW_ENTRIES, WINDOWS
 from .whole_tables import ALL_ROWS, WholeTables
 from .workload import Work
+
+LONG_BYTES = 16 << 20
+"""Size of a log from which on windows of it are read; all of a shorter one is read in a second."""
 
 
 class BinaryLogWork:
@@ -24,12 +31,38 @@ class BinaryLogWork:
 
     def __init__(self) -> None:
         self.transactions = 0
+        self.passed = 0
+        """Transactions of the files that were not read."""
         self._clock = LogicalClock()
         self._writers: dict[int, int] = {}
         self._intervals = LockIntervals()
         self._whole_tables = WholeTables()
         self._sequence_numbers = array("Q")
         """Of each entry; 0 of a rotation."""
+
+    def read_files(self, logs: Sequence[BinaryLogReader], *, whole: bool) -> Iterator[Work]:
+        """Yields the work of all files; of a long log that of its windows, each with its lead,
+        unless it is to be read as a `whole`.
+        """
+        size_bytes = sum(log.size_bytes for log in logs)
+        places = [size_bytes * number // WINDOWS for number in range(1, WINDOWS + 1)]
+        if whole or size_bytes < LONG_BYTES:
+            places.clear()
+        place = begin = entries = 0
+        for log in logs:
+            log.pass_over(place - begin)
+            passed_before = self.passed
+            for work in self.read(log.path.name, log):
+                if self.passed < passed_before + log.passed:
+                    # A rotation among transactions that are passed over is not of the next window.
+                    entries, self.passed = 0, passed_before + log.passed
+                yield work._replace(passed=self.passed)
+                entries += 1
+                if places and entries == LEAD_ENTRIES + WINDOW_ENTRIES:
+                    place, entries = places.pop(0), 0
+                    log.pass_over(place - begin)
+            begin += log.size_bytes
+            self.passed = passed_before + log.passed
 
     def read(self, name: str, log: Iterable[BinaryLogTransaction]) -> Iterator[Work]:
         """Yields the work of the next file; if the log has no GTIDs, `name` is used for them."""

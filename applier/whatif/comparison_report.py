@@ -76,8 +76,9 @@ def page(report: JsonObject) -> str:
 
 def _workload(workload: Workload, limits: Bounds) -> JsonObject:
     return {
-        "entries": len(workload),
-        "transactions": workload.transactions,
+        "entries": len(workload) + workload.passed,
+        "transactions": workload.transactions + workload.passed,
+        "read": len(workload),
         "without_write_set": workload.without_write_set,
         "durations": _durations(workload),
         "costs": {**asdict(workload.costs), "spread_percent": workload.spread_percent},
@@ -89,15 +90,16 @@ def _windows(workload: Workload, sample: Sample, compared: Sequence[Compared]) -
     """Returns the share of the stream that was scheduled, and how far its windows differ; None if
     it was all of it.
     """
-    if sample.entries == len(workload):
+    entries = len(workload) + workload.passed
+    if sample.entries == entries:
         return None
     spreads = [(sample.spread(run), one.line, run) for one in compared for run in one.runs]
     spread, line, run = max(spreads, key=lambda each: each[0])
     return {
         "count": len(sample.windows),
         "entries": sample.entries,
-        "share": _ratio(sample.entries / len(workload)),
-        "first": [start + 1 for start in sample.starts],
+        "share": _ratio(sample.entries / entries),
+        "first": [window.positions[0] + 1 for window in sample.windows],
         "spread": _ratio(spread),
         "spread_of": f"{line.label}, {run.workers} workers",
     }

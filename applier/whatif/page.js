@@ -18,7 +18,7 @@ function lead() {
   main.append(tiles([
     ...(best ? [[times(runOf(best, most).speedup), best.label, `the fastest that keeps the order, ${many(most, "worker")}`]] : []),
     known ? [times(path.speedup_max), "bound", "for who commits each transaction by itself, however many workers"] : ["not known", "bound", "the log does not name all rows"],
-    [time(workload.serial_us), "of work", "one worker, each transaction alone"],
+    [time(workload.serial_us), "of work", `one worker, each transaction alone${workload.read < workload.entries ? `, of ${count(workload.read)} that were read` : ""}`],
     [count(workload.transactions), "transactions", `${count(left)} others were not certified`],
   ]));
 }
@@ -131,7 +131,7 @@ function hot() {
 }
 
 function certainty() {
-  const {workload: {costs, durations}, source, stamps, windows} = data;
+  const {workload: {costs, durations, read}, source, stamps, windows} = data;
   const modelled = `a transaction takes ${costs.execute_us} µs and ${costs.row_us} µs a row, in the mean, with a standard deviation of ${costs.spread_percent}${SPACE}%`;
   const job = costs.job_us ? `each job ${costs.job_us} µs, whatever is merged in it` : "";
   const commit = `a commit waits ${costs.commit_us} µs for the disk, ${costs.syncs_together ? "once for a group" : "for each of a group"}`;
@@ -141,7 +141,8 @@ function certainty() {
     {source: "Durations are the stream's own", mixed: `Where the stream does not say it, ${modelled}`, model: `Durations are drawn: ${modelled}`}[durations],
     `Costs: ${[job, commit, processors].filter(Boolean).join("; ")}`,
     windows ? `Scheduled were ${windows.count} windows of the stream, ${count(windows.entries)} of its entries (${percent(windows.share)}), and times of runs are theirs; `
-      + `a window's speed-up differs from theirs together by ${percent(windows.spread)} at most (${windows.spread_of})` : "Scheduled was all of the stream",
+      + `a window's speed-up differs from theirs together by ${percent(windows.spread)} at most (${windows.spread_of}). `
+      + `Work, hot rows and tables, the longest chain and intervals are those of the ${count(read)} entries that were read` : "Scheduled was all of the stream",
     ...Object.entries(stamps).map(([name, each]) => `Average modified interval length of the stamps by ${name}: ${fixed(each.interval_mean, 1)}`)];
   section("certainty", "What the numbers stand on").append(element("ul", {class: "notes"}, notes.map(note => element("li", {}, note))));
 }

@@ -8,6 +8,7 @@ computed from the jobs that it ran: no run beats its bound.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from ...certifier.errors import InvalidSetting
@@ -22,6 +23,10 @@ WINDOW_ENTRIES = 4_096
 """So long that it hardly counts that the workers of a window begin and end together."""
 WINDOWS = 6
 """A stream that is no longer than all windows is scheduled whole."""
+LEAD_ENTRIES = 256
+"""What is read before a window of a stream that is not read whole: whatever overlaps with the begin
+of the window is in it.
+"""
 
 
 class Line(NamedTuple):
@@ -147,13 +152,12 @@ def bounds(workload: Workload) -> Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The windows of a stream that are scheduled, and their bounds; one of them is all of it.
+    """The windows of a stream that are scheduled, and their bounds; or all of it as the only one.
 
-    `starts`: the number of the entry at which each begins.
+    `whole`: the bounds of all that was read.
     """
 
     whole: Bounds
-    starts: Sequence[int]
     windows: Sequence[Workload]
     limits: Sequence[Bounds]
 
@@ -193,26 +197,28 @@ def speedup(before_us: int, after_us: int) -> float:
 
 
 def sample_of(workload: Workload, *, whole: bool = False) -> Sample:
-    """Returns the sample of a stream; `whole`: all of it, however long it is."""
+    """Returns the sample of a stream: what was read of it without the leads, if that was windows;
+    `whole`: all of it, however long it is.
+    """
     limits = bounds(workload)
-    starts = [0] if whole else window_starts(len(workload))
-    if len(starts) == 1:
-        return Sample(whole=limits, starts=starts, windows=[workload], limits=[limits])
-    windows = [workload.window(start, start + WINDOW_ENTRIES) for start in starts]
-    return Sample(
-        whole=limits, starts=starts, windows=windows, limits=[bounds(each) for each in windows]
-    )
+    if workload.passed:
+        stretches = pairwise([*workload.starts, len(workload)])
+        places = [(start + LEAD_ENTRIES, stop) for start, stop in stretches]
+    elif whole or len(workload) <= WINDOWS * WINDOW_ENTRIES:
+        return Sample(whole=limits, windows=[workload], limits=[limits])
+    else:
+        places = [(start, start + WINDOW_ENTRIES) for start in window_starts(len(workload))]
+    windows = [workload.window(start, stop) for start, stop in places if start < stop]
+    return Sample(whole=limits, windows=windows, limits=[bounds(each) for each in windows])
 
 
 def window_starts(entries: int) -> list[int]:
     """Returns the first entry of each window of a stream, at equal distances from its begin to its
-    end; only 0 if the windows would have all of it.
+    end.
 
-    >>> window_starts(24_576), window_starts(100_000)
-    ([0], [0, 19180, 38361, 57542, 76723, 95904])
+    >>> window_starts(100_000)
+    [0, 19180, 38361, 57542, 76723, 95904]
     """
-    if entries <= WINDOWS * WINDOW_ENTRIES:
-        return [0]
     last = entries - WINDOW_ENTRIES
     return [last * number // (WINDOWS - 1) for number in range(WINDOWS)]
 

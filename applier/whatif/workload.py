@@ -38,6 +38,7 @@ _BY_ENTRY = (
     "commit_parents",
     "commit_ids",
     "domains",
+    "positions",
     "_places",
 )
 """The columns of a workload that have a number for each entry."""
@@ -61,6 +62,7 @@ class Work(NamedTuple):
     (`sequence_number` - `last_committed` of WL#7165), 1 at least. `keys`: the texts of
     `header.items`. `duration_us`: its execution, None if that is not known. `follows`: the entries
     that it follows by tables that stand for their rows, ascending; None if it writes none of these.
+    `passed`: transactions of the stream before it that are not read.
     """
 
     gtid: Gtid | None
@@ -72,6 +74,7 @@ class Work(NamedTuple):
     rows: int = 0
     duration_us: int | None = None
     follows: Sequence[int] | None = None
+    passed: int = 0
 
     @property
     def row_items(self) -> Sequence[int]:
@@ -100,6 +103,12 @@ class Workload:
         self._untimed = array("I")
         self.transactions = 0
         """Entries that have a GTID."""
+        self.passed = 0
+        """Transactions of the stream that are not in here."""
+        self.starts = [0]
+        """The first entry, and each that has such ones right before it."""
+        self.positions = array("Q")
+        """The place of each entry in the stream, from 0 on."""
         self.without_write_set = 0
         self.texts: dict[int, str] = {}
         self.table_names: list[str] = []
@@ -124,6 +133,10 @@ class Workload:
     def add(self, work: Work) -> None:
         """Adds the next entry of the stream. Cost: O(items)."""
         header, gtid = work.header, work.gtid
+        if work.passed > self.passed:
+            self.passed = work.passed
+            self.starts.append(len(self))
+        self.positions.append(len(self) + work.passed)
         tables = [self._table_number(table_of(key.encode())) for key in work.keys]
         databases = header.databases
         if databases is None and tables:
@@ -174,7 +187,8 @@ class Workload:
             spread_percent = spread_percent_of(self._timed_us) if are_many else SPREAD_PERCENT
         for number in self._untimed:
             mean_us = self.durations_us[number]
-            self.durations_us[number] = drawn_us(mean_us, number, spread_percent)
+            position = self.positions[number]
+            self.durations_us[number] = drawn_us(mean_us, position, spread_percent)
         self.spread_percent = spread_percent
 
     def window(self, start: int, stop: int) -> "Workload":
@@ -232,7 +246,7 @@ class Workload:
         """Returns an entry's name as its source writes it; MariaDB has a dash before the number."""
         gtid = self.gtid(number)
         if gtid is None:
-            return f"entry {number + 1}"
+            return f"entry {self.positions[number] + 1}"
         domain, dash, server = gtid.source.partition("-")
         is_mariadb = dash and domain.isdecimal() and server.isdecimal()
         return f"{gtid.source}-{gtid.number}" if is_mariadb else str(gtid)

@@ -12,7 +12,6 @@ from concurrent.futures import as_completed
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...applier.mysql_logs.binary_log_reader import without_transactions
+from ...applier.mysql_logs.binary_log_reader import read_binary_log, without_transactions
 from ...applier.whatif.binary_log_work import BinaryLogWork
 from ...applier.whatif.comparison_report import Compared, JsonObject, document, page
 from ...applier.whatif.costs import Costs
@@ -36,7 +35,6 @@ from ..errors.usage import InvalidOption
 from ..host.progress_bar import progress
 from ..host.worker_processes import WorkerProcesses
 from ..security.credentials import Credentials
-from .logs_ahead import opened_logs
 from .replay import opened, read_lines
 
 HOT_SHOWN = 10
@@ -166,9 +164,9 @@ def whatif_binary_log(
         from .whatif_inputs import server_keys
 
         known = server_keys(keys)
-    logs = opened_logs(paths, known, options.processes)
-    works = chain.from_iterable(reader.read(log.path.name, log) for log in logs)
-    workload = _loaded(works, options)
+    logs = [read_binary_log(path, keys=known) for path in paths]
+    workload = _loaded(reader.read_files(logs, whole=options.whole), options)
+    workload.passed = reader.passed
     if not reader.transactions:
         raise without_transactions(paths[-1], "schedule")
     told: JsonObject = {
@@ -364,10 +362,12 @@ def _windows_note(report: JsonObject) -> list[str]:
     windows = cast(JsonObject | None, report["windows"])
     if windows is None:
         return []
+    read = cast(JsonObject, report["workload"])["read"]
     return [
         f"scheduled were {windows['count']} windows of the stream, {windows['entries']:,} of its "
         f"entries ({windows['share']:.1%}); a window's speed-up differs from theirs together by "
-        f"{windows['spread']:.1%} at most ({windows['spread_of']}); --whole takes all of it"
+        f"{windows['spread']:.1%} at most ({windows['spread_of']}); work, critical path and hot "
+        f"rows are those of the {read:,} that were read; --whole takes all of it"
     ]
 
 
@@ -385,6 +385,8 @@ def _stream_table(report: JsonObject) -> Table:
     left_out = sum(cast(int, source.get(name, 0)) for name in ("conflicts", "too_old", "refused"))
     table.add_row("transactions", f"{workload['transactions']:,}")
     table.add_row("  left out, because they were not certified", f"{left_out:,}")
+    if workload["read"] != workload["entries"]:
+        table.add_row("  read: what follows is theirs", f"{workload['read']:,}")
     table.add_row("  without write set", f"{workload['without_write_set']:,}")
     table.add_row("work, one after the other", _seconds(workload["serial_us"]))
     table.add_row("critical path", _seconds(path["length_us"]))

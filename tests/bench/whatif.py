@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from groupcert.applier.mysql_logs.binary_log_reader import read_binary_log
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
 from groupcert.applier.whatif.comparison_report import Compared, document
 from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.scheme_comparison import LINES, sample_of
 from groupcert.applier.whatif.trace_work import TraceWork
 from groupcert.applier.whatif.workload import Workload, load
-from groupcert.members.commands.logs_ahead import opened_logs
 from groupcert.members.commands.verb_options import GcWindow, trace_options
 from groupcert.members.commands.whatif import runs_of
 from tests.bench.harness import Document, Load, Run, circumstances, scratch
@@ -94,7 +94,7 @@ def _trace(transactions: int, lag: int, seed: int) -> Iterator[Path]:
         yield Path(file.name)
 
 
-def _of_trace(path: Path, _processes: int) -> Workload:
+def _of_trace(path: Path, _whole: bool) -> Workload:
     reader = TraceWork(trace_options(GROUP, 1, GcWindow.CLOSE))
     with path.open() as source:
         workload = load(reader.read(source), Costs())
@@ -102,17 +102,19 @@ def _of_trace(path: Path, _processes: int) -> Workload:
     return workload
 
 
-def _of_log(path: Path, processes: int) -> Workload:
-    [log] = opened_logs([path], None, processes)
-    return load(BinaryLogWork().read(path.name, log), Costs())
+def _of_log(path: Path, whole: bool) -> Workload:
+    reader = BinaryLogWork()
+    workload = load(reader.read_files([read_binary_log(path)], whole=whole), Costs())
+    workload.passed = reader.passed
+    return workload
 
 
 def _compared(
-    processes: int, whole: bool, read_stream: Callable[[Path, int], Workload], path: Path
+    processes: int, whole: bool, read_stream: Callable[[Path, bool], Workload], path: Path
 ) -> Document:
     """Reads, schedules and reports a stream."""
     began = _spent()
-    workload = read_stream(path, processes)
+    workload = read_stream(path, whole)
     read = _spent()
     tasks = [(line, workers) for line in LINES for workers in WORKERS]
     sample = sample_of(workload, whole=whole)
@@ -123,7 +125,7 @@ def _compared(
     reported = _spent()
     per_run = (scheduled[1] - read[1]) * 1e6 / sample.entries / len(tasks)
     return {
-        "transactions": len(workload),
+        "transactions": len(workload) + workload.passed,
         "runs": len(tasks),
         "windows": report["windows"],
         "reading": _between(began, read),

@@ -1,18 +1,30 @@
 """Binary logs as work: stamps, lock intervals and names of what a log says."""
 
+import gzip
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupcert.applier.mysql_logs.binary_log_reader import BinaryLogTransaction
+from groupcert.applier.mysql_logs.binary_log_reader import (
+    BinaryLogReader,
+    BinaryLogTransaction,
+    read_binary_log,
+)
+from groupcert.applier.whatif import binary_log_work, scheme_comparison
 from groupcert.applier.whatif.binary_log_work import BinaryLogWork
 from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.dependencies import Dependencies
+from groupcert.applier.whatif.scheme_comparison import LINES, run_line, sample_of
 from groupcert.applier.whatif.whole_tables import SET_MAX, SET_MIN, WholeTables
-from groupcert.applier.whatif.workload import Work, load
+from groupcert.applier.whatif.workload import Work, Workload, load
 from tests.applier.mysql_logs.transactions import NOTHING, UUID, writes
+
+SERVER_LOGS = Path(__file__).parents[2] / "data" / "server-logs"
+MARIADB, MYSQL = "mariadb-10.11-full-metadata", "mysql-9.7.4-writeset-foreign-keys"
 
 
 def read(*files: list[BinaryLogTransaction]) -> list[Work]:
@@ -149,3 +161,66 @@ def reaches(dependencies: Dependencies) -> list[set[int]]:
         direct = {dependencies.followed[edge] for edge in edges}
         found.append(direct.union(*(found[each] for each in direct)))
     return found
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three windows of 60 entries, with leads of 40; each log is long."""
+    monkeypatch.setattr(binary_log_work, "LONG_BYTES", 1)
+    for module in (binary_log_work, scheme_comparison):
+        monkeypatch.setattr(module, "WINDOWS", 3)
+        monkeypatch.setattr(module, "WINDOW_ENTRIES", 60)
+        monkeypatch.setattr(module, "LEAD_ENTRIES", 40)
+
+
+def logs_of(name: str, folder: Path, count: int) -> list[BinaryLogReader]:
+    """The log of a real server, as often as that one after the other."""
+    path = folder / "binlog.000001"
+    path.write_bytes(gzip.decompress((SERVER_LOGS / f"{name}.binlog.gz").read_bytes()))
+    return [read_binary_log(path) for _ in range(count)]
+
+
+def loaded(logs: list[BinaryLogReader], *, whole: bool) -> Workload:
+    """What is read of the files of a log."""
+    reader = BinaryLogWork()
+    workload = load(reader.read_files(logs, whole=whole), Costs())
+    workload.passed = reader.passed
+    return workload
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize("name, files", [(MARIADB, 1), (MARIADB, 5), (MYSQL, 1)])
+def test_windows_that_are_read_alone_run_as_those_of_the_log_that_is_read_whole(
+    name: str, files: int, tmp_path: Path
+) -> None:
+    whole = loaded(logs_of(name, tmp_path, files), whole=True)
+    part = loaded(logs_of(name, tmp_path, files), whole=False)
+    assert whole.passed == 0 and part.passed > len(whole) // 2
+    assert len(part) + part.passed == len(whole)
+    assert part.transactions + part.passed == whole.transactions
+    windows = sample_of(part).windows
+    firsts = [window.positions[0] for window in windows]
+    assert len(windows) == 3 and firsts[0] == 40 and firsts[2] > len(whole) // 2
+    cut = [whole.window(start, start + 60) for start in firsts]
+    for window, same in zip(windows, cut, strict=True):
+        numbers = range(len(same))
+        assert [*map(window.name, numbers)] == [*map(same.name, numbers)]
+        assert window.all_items == same.all_items and window.durations_us == same.durations_us
+    for line in LINES:
+        assert run_line(windows, line, 8) == run_line(cut, line, 8), line.label
+
+
+def test_all_of_a_log_that_is_not_long_is_read(tmp_path: Path) -> None:
+    logs = logs_of(MARIADB, tmp_path, 2)
+    workload = loaded(logs, whole=False)
+    assert (workload.transactions, workload.passed) == (2 * 1_206, 0)
+    assert [window.transactions for window in sample_of(workload).windows] == [2 * 1_206]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_windows_that_leave_nothing_out_are_no_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binary_log_work, "WINDOW_ENTRIES", 1_000)
+    workload = loaded(logs_of(MARIADB, tmp_path, 1), whole=False)
+    assert (workload.transactions, workload.passed, workload.starts) == (1_206, 0, [0])

@@ -145,6 +145,24 @@ def test_windows_are_told_with_their_share_and_how_far_they_differ(
     assert report(chain())["windows"] is None
 
 
+def test_what_was_not_read_counts_among_transactions_and_has_a_share_of_the_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of twelve transactions one is passed over before the last three, and two behind them."""
+    monkeypatch.setattr(scheme_comparison, "LEAD_ENTRIES", 1)
+    works = list(parse(f"5us a.t/{number}" for number in range(9)))
+    works[6:] = [work._replace(passed=1) for work in works[6:]]
+    workload = load(works, Costs(commit_us=0))
+    workload.passed += 2
+    found = report(workload)
+    entries = {"entries": 12, "transactions": 12, "read": 9, "serial_us": 45}
+    assert entries.items() <= found["workload"].items()
+    windows = found["windows"]
+    assert (windows["count"], windows["entries"], windows["share"]) == (2, 7, 0.5833)
+    assert windows["first"] == [2, 9]
+    assert found["schemes"][0]["runs"][0]["makespan_us"] == 7 * 5
+
+
 def test_a_bound_is_not_known_where_a_table_stands_for_its_rows() -> None:
     assert not report(chain(), tables_without_keys=["a.t"])["critical_path"]["is_known"]
     assert report(chain())["critical_path"]["is_known"]

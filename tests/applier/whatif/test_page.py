@@ -37,7 +37,7 @@ def report(*, of_windows: bool = False) -> Any:
     if of_windows:
         windows = [workload.window(start, start + 20) for start in (0, 40)]
         limits = [bounds(window) for window in windows]
-        sample = replace(sample, starts=[0, 40], windows=windows, limits=limits)
+        sample = replace(sample, windows=windows, limits=limits)
         source["tables_without_keys"] = ["a.t"]
     runs = [
         Compared(line, [run_line(sample.windows, line, each) for each in WORKERS]) for line in LINES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groupcert.applier.whatif import scheme_comparison
+from groupcert.applier.whatif import binary_log_work, scheme_comparison
 from groupcert.applier.whatif.costs import Costs
 from groupcert.applier.whatif.scheme_comparison import chosen_lines
 from groupcert.certifier.core import CertifierOptions
@@ -70,12 +70,17 @@ def test_several_processes_compute_the_same(
     assert printed(capsys, trace, options("jobs", "rows", processes=2)) == one
 
 
-def of_a_log(metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """The document of a real log of MariaDB: one load of 12 clients, written with such metadata."""
+def log_of(metadata: str, tmp_path: Path) -> Path:
+    """A real log of MariaDB: one load of 12 clients, written with such metadata."""
     path = tmp_path / "mariadb-bin.000001"
     path.write_bytes(gzip.decompress((LOGS / f"mariadb-10.11-{metadata}.binlog.gz").read_bytes()))
+    return path
+
+
+def of_a_log(metadata: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The document of it."""
     chosen = options("jobs", "group-commit", workers=(8,))
-    whatif_binary_log([path], chosen)
+    whatif_binary_log([log_of(metadata, tmp_path)], chosen)
     return json.loads(capsys.readouterr().out)
 
 
@@ -119,9 +124,11 @@ def test_the_page_has_the_numbers_of_the_document(
 
 @pytest.fixture
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two windows of three entries: a stream of eight is long."""
-    monkeypatch.setattr(scheme_comparison, "WINDOW_ENTRIES", 3)
-    monkeypatch.setattr(scheme_comparison, "WINDOWS", 2)
+    """Two windows of three entries: a stream of eight is long, and so is each log."""
+    monkeypatch.setattr(binary_log_work, "LONG_BYTES", 1)
+    for module in (binary_log_work, scheme_comparison):
+        monkeypatch.setattr(module, "WINDOW_ENTRIES", 3)
+        monkeypatch.setattr(module, "WINDOWS", 2)
 
 
 @pytest.mark.usefixtures("small_windows")
@@ -147,7 +154,23 @@ def test_people_are_told_how_much_was_scheduled(
     whatif_trace(str(trace), CERTIFIER, options("jobs", as_json=False))
     told = " ".join(capsys.readouterr().out.split())
     assert "2 windows of the stream, 6 of its entries (75.0%); a window's speed-up differs" in told
-    assert "--whole takes all of it" in told
+    assert "hot rows are those of the 8 that were read; --whole takes all of it" in told
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_of_a_long_log_windows_are_read_and_all_transactions_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log_of("full-metadata", tmp_path)
+    whatif_binary_log([path], options("jobs", as_json=False))
+    told = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"transactions \W 1,206 .* read: what follows is theirs \W 518 ", told)
+    assert "2 windows of the stream, 6 of its entries (0.5%)" in told
+    assert "hot rows are those of the 518 that were read; --whole takes all of it" in told
+    whatif_binary_log([path], options("jobs", whole=True))
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["workload"]["read"] == whole["workload"]["transactions"] == 1_206
+    assert whole["windows"] is None
 
 
 def test_people_are_told_the_fastest_setting_of_each_kind_of_server(
