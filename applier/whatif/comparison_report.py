@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...certifier.pages import page as pages
 from ..schemes import Cause
@@ -18,7 +18,7 @@ from .server_settings import SETTINGS
 from .simulation import Run
 from .workload import Stamps, Workload, interval_mean
 
-JsonObject = dict[str, object]
+JsonObject = dict[str, Any]
 Reason = TypeVar("Reason", Cause, Cause | None)
 HOT_MAX = 20
 """Most rows, and most tables, that are listed."""

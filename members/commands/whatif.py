@@ -13,7 +13,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from rich.console import Console
 from rich.table import Table
@@ -115,10 +114,7 @@ def whatif_trace(
         OSError: There is no such file, or it cannot be read or written.
     """
     workload, summary = _read_trace(trace, certifier, options.costs)
-    notes = []
-    if not workload.has_commit_ids:
-        notes.append(_group(workload, options.commit_group_transactions))
-    told: JsonObject = {
+    source = {
         "kind": "trace",
         "files": [trace],
         "conflicts": summary.conflict,
@@ -126,9 +122,8 @@ def whatif_trace(
         "refused": summary.refused,
         "view_changes": summary.view_changes,
         "garbage_collections": summary.garbage_collections,
-        "notes": notes,
     }
-    _tell(told, workload, options)
+    _tell(source, [], workload, options)
 
 
 def _read_trace(
@@ -145,9 +140,7 @@ def _read_trace(
 
 
 def whatif_binary_log(
-    paths: Sequence[Path],
-    options: WhatIfOptions,
-    keys: str | None = None,
+    paths: Sequence[Path], options: WhatIfOptions, keys: str | None = None
 ) -> None:
     """Compares the schemes on the files of a binary log, and prints the result.
 
@@ -169,21 +162,13 @@ def whatif_binary_log(
     workload.passed = reader.passed
     if not reader.transactions:
         raise without_transactions(paths[-1], "schedule")
-    told: JsonObject = {
-        "kind": "binlog",
-        "files": list(map(str, paths)),
-        "notes": [note for log in logs for note in log.notes],
-    }
+    source = {"kind": "binlog", "files": list(map(str, paths))}
+    notes = [note for log in logs for note in log.notes]
     unnamed = {table for log in logs for table in log.tables_without_keys}
-    _tell_log(told, unnamed, workload, options)
+    _tell_log(source, notes, unnamed, workload, options)
 
 
-def whatif_server(
-    url: str,
-    transactions: int,
-    seconds: float,
-    options: WhatIfOptions,
-) -> None:
+def whatif_server(url: str, transactions: int, seconds: float, options: WhatIfOptions) -> None:
     """Compares the schemes on what a server commits from now on: so many transactions, or in so
     many seconds, whichever comes first.
 
@@ -199,12 +184,9 @@ def whatif_server(
         expected = f"a server that commits within {seconds:g} seconds (--seconds)"
         raise InvalidOption(name="--source", value=str(log.url), expected=expected)
     unnamed = log.reader.tables_without_keys
-    told: JsonObject = {
-        "kind": "server",
-        "files": [str(log.url)],
-        "notes": [f"{table}: {why}" for table, why in unnamed.items()],
-    }
-    _tell_log(told, set(unnamed), workload, options)
+    notes = [f"{table}: {why}" for table, why in unnamed.items()]
+    source = {"kind": "server", "files": [str(log.url)]}
+    _tell_log(source, notes, set(unnamed), workload, options)
 
 
 def whatif_history(folder: Path, options: WhatIfOptions) -> None:
@@ -222,23 +204,17 @@ def whatif_history(folder: Path, options: WhatIfOptions) -> None:
         expected = "a log with a certified transaction"
         raise InvalidOption(name="--certification-log", value=str(folder), expected=expected)
     notes = [f"scheduled is the longest history, of {history.observer}; {history.others} others"]
-    notes += _notes(reader, workload, options)
-    told: JsonObject = {
+    source = {
         "kind": "certification_log",
         "files": [str(folder)],
         "conflicts": reader.verdicts[Verdict.CONFLICT],
         "too_old": reader.verdicts[Verdict.TOO_OLD],
         "refused": reader.verdicts[Verdict.REFUSED],
-        "notes": notes,
     }
-    _tell(told, workload, options)
+    _tell(source, [*notes, *_keys_note(reader)], workload, options)
 
 
-def whatif_member(
-    address: str,
-    credentials: Credentials,
-    options: WhatIfOptions,
-) -> None:
+def whatif_member(address: str, credentials: Credentials, options: WhatIfOptions) -> None:
     """Compares the schemes on what a running member has in its binary log, and prints the result.
 
     Raises:
@@ -252,22 +228,14 @@ def whatif_member(
     if not workload.transactions:
         expected = "a member with a transaction in its binary log"
         raise InvalidOption(name="--member", value=address, expected=expected)
-    told: JsonObject = {
-        "kind": "member",
-        "files": [address],
-        "notes": _notes(reader, workload, options),
-    }
-    _tell(told, workload, options)
+    _tell({"kind": "member", "files": [address]}, _keys_note(reader), workload, options)
 
 
-def _notes(reader: HistoryWork, workload: Workload, options: WhatIfOptions) -> list[str]:
-    """Makes the group commits that a history lacks; returns what it lacks, in words."""
-    notes = []
-    if not reader.has_keys:
-        notes.append("the log has no keys in words: rows are shown as hashes, tables by guess")
-    if not workload.has_commit_ids:
-        notes.append(_group(workload, options.commit_group_transactions))
-    return notes
+def _keys_note(reader: HistoryWork) -> list[str]:
+    """Returns the note that a history lacks keys; none if it has all."""
+    if reader.has_keys:
+        return []
+    return ["the log has no keys in words: rows are shown as hashes, tables by guess"]
 
 
 def _loaded(works: Iterator[Work], options: WhatIfOptions) -> Workload:
@@ -277,13 +245,13 @@ def _loaded(works: Iterator[Work], options: WhatIfOptions) -> Workload:
 
 
 def _tell_log(
-    told: JsonObject,
+    source: JsonObject,
+    notes: list[str],
     unnamed: set[str],
     workload: Workload,
     options: WhatIfOptions,
 ) -> None:
     """Compares, and tells what a binary log does not name. `unnamed`: tables without keys."""
-    notes = cast(list[str], told["notes"])
     if unnamed:
         notes.append(
             f"no bound is known, and schemes that compare rows are drawn too slow: {len(unnamed)} "
@@ -291,10 +259,7 @@ def _tell_log(
             f"set binlog_row_metadata=FULL at the one that writes the log, and give each table a "
             f"primary key"
         )
-    if not workload.has_commit_ids:
-        notes.append(_group(workload, options.commit_group_transactions))
-    told["tables_without_keys"] = sorted(unnamed)
-    _tell(told, workload, options)
+    _tell({**source, "tables_without_keys": sorted(unnamed)}, notes, workload, options)
 
 
 def _group(workload: Workload, transactions_max: int) -> str:
@@ -308,13 +273,11 @@ def _group(workload: Workload, transactions_max: int) -> str:
     return f"the stream has no commit ids: groups of up to {transactions_max} were made"
 
 
-def _tell(
-    source: JsonObject,
-    workload: Workload,
-    options: WhatIfOptions,
-) -> None:
-    """Compares, and prints or writes the report."""
-    cast(list[str], source["notes"]).extend(options.notes)
+def _tell(source: JsonObject, notes: list[str], workload: Workload, options: WhatIfOptions) -> None:
+    """Compares, with the group commits that the stream lacks, and prints or writes the report."""
+    if not workload.has_commit_ids:
+        notes.append(_group(workload, options.commit_group_transactions))
+    notes += options.notes
     sample = sample_of(workload, whole=options.whole)
     tasks = [(line, workers) for line in options.lines for workers in options.workers]
     done = runs_of(sample.windows, tasks, options.processes)
@@ -322,7 +285,7 @@ def _tell(
         Compared(line, [done[line, workers] for workers in options.workers])
         for line in options.lines
     ]
-    report = document(source, workload, sample, compared, options.workers)
+    report = document({**source, "notes": notes}, workload, sample, compared, options.workers)
     if options.html is not None:
         options.html.write_text(page(report), encoding="utf-8")
     if options.as_json:
@@ -331,26 +294,22 @@ def _tell(
         console = Console()
         for table in tables(report):
             console.print(table)
-        for note in (
-            *_settings_notes(report),
-            *cast(list[str], source["notes"]),
-            *_windows_note(report),
-        ):
+        for note in (*_settings_notes(report), *notes, *_windows_note(report)):
             console.print(f"Note: {note}", markup=False, highlight=False)
 
 
 def _settings_notes(report: JsonObject) -> list[str]:
     """Returns for each kind of server its setting with which the stream is fastest."""
     best: dict[str, tuple[float, str]] = {}
-    for scheme in cast(list[JsonObject], report["schemes"]):
-        last = cast(list[JsonObject], scheme["runs"])[-1]
-        for setting in cast(list[dict[str, str]], scheme["settings"]):
-            server, speedup = setting["server"], cast(float, last["speedup"])
+    for scheme in report["schemes"]:
+        speedup = scheme["runs"][-1]["speedup"]
+        for setting in scheme["settings"]:
+            server = setting["server"]
             if server not in best or best[server][0] < speedup:
                 at_source = f", and {setting['source']} at the source" * bool(setting["source"])
                 text = f"{setting['replica']}{at_source}, as {scheme['label']}"
                 best[server] = speedup, text
-    workers = cast(list[int], report["workers"])[-1]
+    workers = report["workers"][-1]
     return [
         f"the fastest setting of {server} is {text}: {speedup:.2f} with {workers} workers"
         for server, (speedup, text) in best.items()
@@ -359,10 +318,9 @@ def _settings_notes(report: JsonObject) -> list[str]:
 
 def _windows_note(report: JsonObject) -> list[str]:
     """Returns the note that says how much of a long stream was scheduled; none if all was."""
-    windows = cast(JsonObject | None, report["windows"])
+    windows, read = report["windows"], report["workload"]["read"]
     if windows is None:
         return []
-    read = cast(JsonObject, report["workload"])["read"]
     return [
         f"scheduled were {windows['count']} windows of the stream, {windows['entries']:,} of its "
         f"entries ({windows['share']:.1%}); a window's speed-up differs from theirs together by "
@@ -380,9 +338,8 @@ def _stream_table(report: JsonObject) -> Table:
     table = Table(title="The stream", show_header=False, title_justify="left")
     table.add_column()
     table.add_column(justify="right")
-    workload, path = cast(JsonObject, report["workload"]), cast(JsonObject, report["critical_path"])
-    source, stamps = cast(JsonObject, report["source"]), cast(JsonObject, report["stamps"])
-    left_out = sum(cast(int, source.get(name, 0)) for name in ("conflicts", "too_old", "refused"))
+    workload, path = report["workload"], report["critical_path"]
+    left_out = sum(report["source"].get(name, 0) for name in ("conflicts", "too_old", "refused"))
     table.add_row("transactions", f"{workload['transactions']:,}")
     table.add_row("  left out, because they were not certified", f"{left_out:,}")
     if workload["read"] != workload["entries"]:
@@ -393,29 +350,29 @@ def _stream_table(report: JsonObject) -> Table:
     table.add_row("  transactions on it", f"{path['transactions']:,}")
     fastest = f"{path['speedup_max']:,.1f}" if path["is_known"] else UNKNOWN
     table.add_row("bound, however many workers there are", fastest)
-    for name, known in cast(dict[str, JsonObject], stamps).items():
+    for name, known in report["stamps"].items():
         table.add_row(f"modified interval of the {name}, mean", f"{known['interval_mean']:,.1f}")
     return table
 
 
 def _scheme_table(report: JsonObject) -> Table:
     """Returns the speed-up by workers, then the result of the run with the most workers."""
-    workers = cast(list[int], report["workers"])
+    workers = report["workers"]
     title = f"Speed-up over one worker; share of the bound and time lost: {workers[-1]:,} workers"
     table = Table(title=title, title_justify="left", pad_edge=False)
     table.add_column("scheme", min_width=SCHEME_COLUMNS)
     for name in (*(f"{number:,}" for number in workers), "share"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("lost to")
-    is_known = cast(JsonObject, report["critical_path"])["is_known"]
-    bounds_of = [f"{one['speedup']:.2f}" for one in cast(list[JsonObject], report["bounds"])]
+    is_known = report["critical_path"]["is_known"]
+    bounds_of = [f"{one['speedup']:.2f}" for one in report["bounds"]]
     bound = ["bound", *bounds_of] if is_known else [f"bound: {UNKNOWN}"]
     table.add_row(*bound, end_section=True)
-    for scheme in cast(list[JsonObject], report["schemes"]):
-        runs = cast(list[JsonObject], scheme["runs"])
+    for scheme in report["schemes"]:
+        runs = scheme["runs"]
         last = runs[-1]
         table.add_row(
-            str(scheme["label"]),
+            scheme["label"],
             *(f"{run['speedup']:.2f}" for run in runs),
             f"{last['bound_share']:.0%}" if is_known else "",
             _lost_to(last),
@@ -425,10 +382,12 @@ def _scheme_table(report: JsonObject) -> Table:
 
 def _lost_to(run: JsonObject) -> str:
     """Returns the cause that cost the workers of a run most of their idle time."""
-    worker_time = cast(JsonObject, run["worker_time_us"])
-    lost = dict(cast(dict[str, int], worker_time["idle"]))
-    lost["commit_order"] = cast(int, worker_time["waiting_to_commit"])
-    lost["processor"] = cast(int, worker_time["processor"])
+    times = run["worker_time_us"]
+    lost = {
+        **times["idle"],
+        "commit_order": times["waiting_to_commit"],
+        "processor": times["processor"],
+    }
     cause = max(lost, key=lambda name: lost[name])
     return cause.replace("_", " ") if lost[cause] else ""
 
@@ -438,11 +397,11 @@ def _hot_table(report: JsonObject) -> Table:
     table.add_column("row")
     table.add_column("writers", justify="right")
     table.add_column("on the critical path", justify="right")
-    for hot in cast(list[JsonObject], report["hot_items"])[:HOT_SHOWN]:
+    for hot in report["hot_items"][:HOT_SHOWN]:
         path_us = hot["critical_path_us"]
-        table.add_row(Text(str(hot["item"])), f"{hot['writers']:,}", _seconds(path_us))
+        table.add_row(Text(hot["item"]), f"{hot['writers']:,}", _seconds(path_us))
     return table
 
 
-def _seconds(time_us: object) -> str:
-    return f"{cast(int, time_us) / 1_000_000:,.3f} s"
+def _seconds(time_us: int) -> str:
+    return f"{time_us / 1_000_000:,.3f} s"
