@@ -2,8 +2,7 @@
 
 A line of the comparison is a scheme, its settings and the stamps it reads. Of a long workload the
 lines run windows, from its begin to its end. Every run is a pure function of the windows, the line
-and the number of workers, so it does not matter where it is computed. The bound of a run is
-computed from the jobs that it ran: no run beats its bound.
+and the number of workers, so it does not matter where it is computed.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from ...certifier.errors import InvalidSetting
 from ..schemes import Scheme
 from ..schemes.catalogue import SCHEMES, scheme
 from .dependencies import CriticalPath, critical_path
-from .simulation import Run, WindowRun, simulate
+from .simulation import Run, simulate
 from .workload import Stamps, Workload
 
 WORKERS_MAX = 1_024
@@ -102,21 +101,15 @@ def parse_workers(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The bounds that no schedule of a workload beats, in microseconds.
+    """The bounds of whoever commits each transaction of a workload by itself, in microseconds.
 
     `serial_us`: one worker that commits each transaction alone. `processors_us`: what all of them
-    need of the processors. `path`: the critical path, with the commits on it; `execution_path_us`
-    without. `longest_us`: the longest single execution; `longest_row_us`: all changes of one row,
-    which no division of transactions shortens.
+    need of the processors. `path`: the critical path, with the commits on it.
     """
 
     serial_us: int
-    execution_us: int
     processors_us: int
     path: CriticalPath
-    execution_path_us: int
-    longest_us: int
-    longest_row_us: int
 
     def least_us(self, workers: int) -> int:
         """Returns the bound of the workload itself: max(work / workers, processors, critical
@@ -131,22 +124,14 @@ class Bounds:
 
 
 def bounds(workload: Workload) -> Bounds:
-    """Returns the bounds of a workload. Cost: O(edges), twice if commits take time."""
+    """Returns the bounds of a workload. Cost: O(edges)."""
     durations_us, costs = workload.durations_us, workload.costs
-    execution = critical_path(workload.dependencies, durations_us)
-    path = execution
-    if costs.least_us:
-        lengths_us = [duration_us + costs.least_us for duration_us in durations_us]
-        path = critical_path(workload.dependencies, lengths_us)
+    lengths_us = [duration_us + costs.least_us for duration_us in durations_us]
     execution_us = sum(durations_us)
     return Bounds(
         serial_us=execution_us + costs.alone_us * len(workload),
-        execution_us=execution_us,
         processors_us=costs.processors_us(execution_us, len(workload)),
-        path=path,
-        execution_path_us=execution.length_us,
-        longest_us=max(durations_us, default=0),
-        longest_row_us=workload.longest_row_us(),
+        path=critical_path(workload.dependencies, lengths_us),
     )
 
 
@@ -174,11 +159,6 @@ class Sample:
     def least_us(self, workers: int) -> int:
         """Returns the bound of the windows, one after the other."""
         return sum(limits.least_us(workers) for limits in self.limits)
-
-    def bound_us(self, run: Run) -> int:
-        """Returns the bound of a run."""
-        each = zip(run.windows, self.limits, self.windows, strict=True)
-        return sum(bound_of(part, run.workers, limits, window) for part, limits, window in each)
 
     def spread(self, run: Run) -> float:
         """Returns the largest distance of a window's speed-up from that of the run, in parts of
@@ -226,25 +206,3 @@ def window_starts(entries: int) -> list[int]:
 def run_line(windows: Sequence[Workload], line: Line, workers: int) -> Run:
     """Returns the run of a line with so many workers."""
     return simulate(windows, line.stamps, line.make, workers)
-
-
-def bound_of(run: WindowRun, workers: int, limits: Bounds, window: Workload) -> int:
-    """Returns the shortest time of this run of a window, in microseconds: the larger of its
-    workers' time, what it needs of the processors, and the longest chain of transactions that it
-    kept in order.
-
-    A scheme that divides transactions keeps only the chains of single rows; one with a
-    transaction that overtook one that it follows kept none; one that merges them commits a
-    chain once.
-    """
-    work_us = limits.execution_us + run.jobs * window.costs.least_us
-    processors_us = window.costs.processors_us(limits.execution_us, run.jobs)
-    if run.overtakers is None:
-        chain_us = limits.longest_row_us
-    elif run.overtakers:
-        chain_us = limits.longest_us
-    elif run.jobs < len(window):
-        chain_us = limits.execution_path_us
-    else:
-        chain_us = limits.path.length_us
-    return max(-(-work_us // workers), processors_us, chain_us)

@@ -315,15 +315,6 @@ class Workload:
             rows = self._item_tables[start:stop].count(self._table_numbers.get(part.table, -1))
         return -(-duration_us * rows // (stop - start))
 
-    def longest_row_us(self) -> int:
-        """Returns the time of the busiest row's changes: no division shortens it."""
-        busy_us: dict[int, int] = {}
-        for number, duration_us in enumerate(self.durations_us):
-            items = self.items(number)
-            for item in items:
-                busy_us[item] = busy_us.get(item, 0) + duration_us // len(items)
-        return max(busy_us.values(), default=0)
-
     def _table_number(self, table: str) -> int:
         number = self._table_numbers.get(table)
         if number is None:

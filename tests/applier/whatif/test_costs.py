@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from groupcert.applier.whatif.costs import LIKE, Costs, costs_like, costs_of, replaced
-from groupcert.applier.whatif.scheme_comparison import Line, run_line, sample_of
+from groupcert.applier.whatif.scheme_comparison import Line, run_line
 from groupcert.applier.whatif.simulation import Run
 from groupcert.applier.whatif.workload import Workload, load
 from groupcert.certifier.errors import InvalidSetting
+from tests.applier.whatif.run_bounds import bound_us
 from tests.applier.whatif.streams import parse
 from tests.bench.whatif_targets import NEAR, RESULTS, lines_of, rate_of, stream
 
@@ -27,7 +28,7 @@ def independent(**costs: Any) -> Workload:
 def run(workload: Workload, workers: int, line: Line = GRAPH) -> Run:
     """Its run, which does not beat its bound."""
     found = run_line([workload], line, workers)
-    assert found.makespan_us >= sample_of(workload).bound_us(found)
+    assert found.makespan_us >= bound_us(workload, found)
     return found
 
 

@@ -24,6 +24,7 @@ from groupcert.applier.whatif.scheme_comparison import (
 )
 from groupcert.applier.whatif.workload import Stamps, Workload
 from groupcert.certifier.errors import InvalidSetting
+from tests.applier.whatif.run_bounds import bound_us, execution_path_us
 from tests.applier.whatif.streams import stream, workloads
 
 ALL_LINES = st.sampled_from(LINES)
@@ -45,15 +46,14 @@ def test_no_run_beats_its_bound_and_all_time_is_accounted_for(
     workload: Workload, line: Line, workers: int
 ) -> None:
     """One that keeps dependencies is never below the critical path."""
-    sample = sample_of(workload)
-    run = run_line(sample.windows, line, workers)
-    assert run.makespan_us >= sample.bound_us(run)
+    run = run_line([workload], line, workers)
+    assert run.makespan_us >= bound_us(workload, run)
     busy_us = run.executing_us + run.processor_us + run.waiting_us + run.committing_us
     assert busy_us + sum(run.idle_us.values()) == workers * run.makespan_us
     assert sum(run.widths_us) == run.executing_us
     assert run.width_max <= workers
     assert not run.overtakers or line.conflicts in BLIND
-    assert run.overtakers != 0 or run.makespan_us >= sample.whole.execution_path_us
+    assert run.overtakers != 0 or run.makespan_us >= execution_path_us(workload)
 
 
 @settings(max_examples=40)

@@ -7,8 +7,9 @@ import pytest
 
 from groupcert.applier.schemes import Cause
 from groupcert.applier.whatif.costs import Costs
-from groupcert.applier.whatif.scheme_comparison import Line, bounds, run_line, sample_of
+from groupcert.applier.whatif.scheme_comparison import Line, bounds, run_line
 from groupcert.applier.whatif.workload import Stamps, Workload, load
+from tests.applier.whatif.run_bounds import bound_us
 from tests.applier.whatif.streams import parse
 from tests.datadriven import Command, run_script, table
 
@@ -41,7 +42,6 @@ class Script:
     def schedule(self, command: Command) -> str:
         """Runs the lines of the body, `scheme` or `scheme conflicts`, with so many workers."""
         (workers,) = command.take("workers")
-        sample = sample_of(self.workload)
         header = "scheme | makespan | bound | exec | wait | commit | idle | groups | overtakers"
         rows = []
         for words in command.body:
@@ -49,13 +49,13 @@ class Script:
             stamps = Stamps.LOCK_INTERVALS if setting == ["locks"] else Stamps.WRITE_SETS
             conflicts = setting[0] if scheme == "jobs" else None
             line = Line(scheme, conflicts=conflicts, stamps=stamps)
-            run = run_line(sample.windows, line, int(workers or 1))
+            run = run_line([self.workload], line, int(workers or 1))
             idle = [f"{_name(cause)} {time_us}" for cause, time_us in _by_name(run.idle_us)]
             rows.append(
                 (
                     words,
                     run.makespan_us,
-                    sample.bound_us(run),
+                    bound_us(self.workload, run),
                     run.executing_us,
                     run.waiting_us,
                     run.committing_us,

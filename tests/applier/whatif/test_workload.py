@@ -111,11 +111,6 @@ def test_groups_hold_consecutive_transactions_that_do_not_follow_each_other() ->
     assert workload.has_commit_ids
 
 
-def test_the_longest_row_is_the_one_with_most_time() -> None:
-    assert stream("9us a.t/1 a.t/2 a.t/3", "4us a.t/2", "5us a.t/1").longest_row_us() == 8
-    assert stream("3us").longest_row_us() == 0
-
-
 def test_the_modified_interval_never_goes_back_but_behind_a_barrier() -> None:
     assert interval_mean([(0, 1), (0, 2), (2, 3), (0, 4)]) == (1 + 2 + 1 + 2) / 4
     assert interval_mean([(3, 4), (0, 0), (0, 5)]) == 1, "what was before it is done"
