@@ -18,6 +18,7 @@ SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 """Runs a statement with values for its `%s`, and returns rows."""
 
+_MOVING = frozenset(("CASCADE", "SET NULL", "SET DEFAULT"))
 _WHERE = """(table_schema = %s OR %s = '' AND table_schema NOT IN %s)"""
 _COLUMNS = f"""
 SELECT table_schema, table_name, column_name, data_type, column_type, character_set_name,
@@ -71,6 +72,11 @@ class ForeignKey:
     parent_columns: tuple[str, ...]
     on_delete: str = "RESTRICT"
     on_update: str = "RESTRICT"
+
+    @property
+    def changes_children(self) -> bool:
+        """True if a change of a parent's row may change those that refer to it."""
+        return not _MOVING.isdisjoint((self.on_delete, self.on_update))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint
 from .first_copy import CopyRecord
 from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Decode, Rows, changes_of
-from .source_tables import MOVING, key_text, stopped_at
+from .source_tables import key_text, stopped_at
 from .sql_tables import Row, SqlValue
 
 TARGET = "the embedded store"
@@ -236,7 +236,7 @@ def _unfit(table: SourceTable, logs_cascades: bool) -> Iterator[str]:
     for column, why in unreadable_columns(table):
         yield f"column {table}.{column.name} cannot be read: {why}"
     for foreign in () if logs_cascades else table.foreign_keys:
-        if foreign.on_delete in MOVING or foreign.on_update in MOVING:
+        if foreign.changes_children:
             yield (
                 f"table {table} has the foreign key {foreign.name} ({foreign.on_delete}, "
                 f"{foreign.on_update}), whose changes are not in the source's log"

@@ -75,7 +75,6 @@ _OF_MARIADB = {"year": "year(4)", "geomcollection": "geometrycollection"}
 """Types that MySQL and MariaDB spell differently."""
 IGNORING = "jobs ignore"
 """The scheme that executes transactions in any order (WL#4648 C0)."""
-MOVING = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
 class Limits(NamedTuple):
@@ -319,10 +318,7 @@ class _BoundTable:
         self._key = [places[column.name] for column in mapping.key]
         self._all = [places[column.name] for column in mapping.columns]
         self._columns = {places[column.name]: column for column in mapping.columns}
-        cascades = any(
-            each.on_delete in MOVING or each.on_update in MOVING for each in source.foreign_keys
-        )
-        may_be_gone = newest_wins or cascades
+        may_be_gone = newest_wins or any(each.changes_children for each in source.foreign_keys)
         self._delete = ChangeKind.DELETE_ANY if may_be_gone else ChangeKind.DELETE
         self._set = ChangeKind.UPDATE_ANY if may_be_gone else ChangeKind.UPDATE
         # One statement that writes rows whole tells nothing of a second unique key: MariaDB would
@@ -532,9 +528,8 @@ def _unmoved(
     tables there.
     """
     for foreign in source.foreign_keys:
-        moves = foreign.on_delete in MOVING or foreign.on_update in MOVING
         parent = names.get(foreign.parent, foreign.parent)
-        if moves and parent not in found.parents:
+        if foreign.changes_children and parent not in found.parents:
             yield (
                 f"table {table} has no foreign key to {parent}, and the log not what the source's "
                 f"{foreign.name} does (ON DELETE {foreign.on_delete}, UPDATE {foreign.on_update})"
