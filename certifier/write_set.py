@@ -55,11 +55,27 @@ _TYPE_BYTES = b"\x04"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParentKey:
+    """The key of a parent's row that a foreign key refers to: index `index` of a table. `columns`:
+    those of the child. `changes_children`: a change of the parent's row may change the child's.
+    """
+
+    database: str
+    table: str
+    index: str
+    columns: tuple[str, ...]
+    changes_children: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableKeys:
-    """The keys of a table: columns of the primary key, columns of each unique key by its name."""
+    """The keys of a table: columns of the primary key, columns of each unique key by its name, and
+    the keys of its parents.
+    """
 
     primary: tuple[str, ...] = ()
     unique: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parents: tuple[ParentKey, ...] = ()
 
 
 def check_write_set(items: Collection[int], items_max: int) -> None:

@@ -96,6 +96,7 @@ class BinaryLogTransaction(NamedTuple):
     `domain_id`: MariaDB's; 0 for a group of one, and elsewhere. `databases`, `tables`: those that
     it updates, sorted, a table as `database.table`; None if that is not known, which stands for
     all. `items`: its write set; empty stands for all rows. `keys`: each item as people read it.
+    `parent_items`: as in `SourceHeader`.
     `row_count`: changed rows; those of statements are not known. `size_bytes`: of its events in
     the file. `offset`: where the first one begins. `began_us`, `committed_us`: the source's clock,
     in microseconds since 1970, of which logs often have the seconds only;
@@ -124,6 +125,7 @@ class BinaryLogTransaction(NamedTuple):
     is_ddl: bool
     payload: bytes = b""
     statements: tuple[LoggedStatement, ...] = ()
+    parent_items: tuple[int, ...] = ()
 
     @property
     def named(self) -> Gtid | None:
@@ -145,6 +147,7 @@ class BinaryLogTransaction(NamedTuple):
             tables=self.tables,
             items=self.items,
             committed_us=self.committed_us,
+            parent_items=self.parent_items,
         )
 
 
@@ -164,6 +167,7 @@ class _Group:
         self.databases: set[str] | None = set()
         self.tables: set[str] = set()
         self.items: dict[int, str] = {}
+        self.parents: set[int] = set()
         self.payload: list[bytes] = []
         self.payload_bytes = 0
         self.statements: list[LoggedStatement] = []
@@ -376,7 +380,9 @@ class TransactionReader:
             group.databases.add(table.database)
         if not self._items_max:
             return  # Nobody compares rows: they are not read here.
-        group.row_count += self._write_sets.add(event, format, table, group.items, self._items_max)
+        group.row_count += self._write_sets.add(
+            event, format, table, group.items, group.parents, self._items_max
+        )
 
     def _other(self, event: Event) -> None:
         if event.type == EventType.FORMAT_DESCRIPTION:
@@ -422,6 +428,7 @@ class TransactionReader:
             is_ddl=group.is_ddl,
             payload=b"".join(group.payload),
             statements=tuple(group.statements),
+            parent_items=tuple(group.parents.difference(items)) if items else (),
         )
 
 

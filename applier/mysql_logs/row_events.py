@@ -9,6 +9,13 @@ from then on it has one item for the whole table. The transaction where that beg
 rows, so that it is after everything before it and before everything after it. A DDL statement,
 which stands for all rows as well, resets its tables to items of rows.
 
+A row with a foreign key refers to an item of its parent: when it comes, when it goes, when it gets
+another parent, and where a change of the parent may change it, with each change. One whose key
+cannot be compared refers to the parent's whole table, which has that item by then or gets it with
+its first row. Differs: no parent is known of an image without the foreign key's columns
+(binlog_row_image=MINIMAL), of a table that has one item, and of rows that a change of the parent's
+parent changes; whose order they decide is found when the target refuses a row.
+
 Source: MySQL 8.4 source documentation of Rows_event and of Partial_update_rows_event (WL#2955);
 MariaDB Knowledge Base, "Rows Event" and "Compressed Replication Events"; `certifier.write_set`,
 whose encoding the items share. Differs: a unique key that the log does not name is not seen
@@ -36,7 +43,7 @@ from .compression import inflated
 from .cursor import Cursor
 from .events import Event, EventType, FormatDescription
 from .row_images import Field, RowImage, Values
-from .table_maps import Table
+from .table_maps import Parent, Table
 
 T = TypeVar("T")
 
@@ -194,12 +201,29 @@ class _RowKey(NamedTuple):
     text: str
 
 
+class _ParentKey(NamedTuple):
+    """A key of a parent, as the rows of an event refer to it.
+
+    `name`: of its index. `table`, `table_item`: the parent's name, and the item that stands for all
+    of its rows. `places`: of each image that has them, where the key's parts are among the values
+    of both. `begin`: of the encoded key. `always`: a row refers to it with each change.
+    """
+
+    name: str
+    table: str
+    table_item: int
+    places: tuple[tuple[int, ...], ...]
+    begin: bytes
+    always: bool
+
+
 class _KeyedImages(NamedTuple):
     """Reads the keys' columns of the images before and after of a table's row events."""
 
     before: RowImage[Value]
     after: RowImage[Value]
     keys: tuple[_RowKey, ...]
+    parents: tuple[_ParentKey, ...]
 
 
 class WriteSets:
@@ -221,10 +245,12 @@ class WriteSets:
         format: FormatDescription,
         table: Table,
         items: dict[int, str],
+        parents: set[int],
         items_max: int,
     ) -> int:
-        """Adds the items of a row event to those of its transaction; returns its number of rows.
-        Of more than `items_max` items only that there are more is known.
+        """Adds the items of a row event to those of its transaction, and to `parents` those of rows
+        that it refers to; returns its number of rows. Of more than `items_max` items only that
+        there are more is known.
 
         Raises:
             InvalidBinaryLog: the rows do not fit the table map.
@@ -242,6 +268,8 @@ class WriteSets:
             problem = ""
             if name not in self._whole:
                 values = (*(before or ()), *(after or ()))
+                if images.parents:
+                    self._add_parents(images.parents, values, parents)
                 problem = table.problem or _add_keys(images.keys, values, items)
                 if not problem:
                     self._keyed.add(name)
@@ -270,6 +298,24 @@ class WriteSets:
             self._stands_for_all |= name in self._keyed
         items[table_item(table.database, table.name)] = name
 
+    def _add_parents(
+        self, keys: Sequence[_ParentKey], values: Sequence[Value], parents: set[int]
+    ) -> None:
+        """Adds the items of the rows that a row refers to."""
+        for key in keys:
+            found = [[values[place] for place in places] for places in key.places]
+            if not key.always and len(found) == 2 and found[0] == found[1]:
+                continue
+            for parts in found:
+                if None in parts:
+                    continue  # It has no parent.
+                if key.table in self._whole or _problem(key.name, parts):
+                    parents.add(key.table_item)
+                    continue
+                known = cast(list[KeyValue], parts)
+                parents.add(hash_item(key.begin + encode_values(known)))
+                self._keyed.add(key.table)
+
     def _keyed_images(self, table: Table, event: Event, body: RowsBody) -> _KeyedImages:
         key = id(table), event.type, body.before, body.after
         found = self._images.get(key)
@@ -288,7 +334,8 @@ def _made_images(table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
     unique key that did not change: that key then gives no item.
     """
     # All keys of a table are the log's, or the caller's: a column has one number of characters.
-    prefixes = {column: prefix for key in table.keys for column, prefix in key.parts}
+    prefixes = {column: 0 for parent in table.parents for column in parent.columns}
+    prefixes |= {column: prefix for key in table.keys for column, prefix in key.parts}
     before, after = (_key_image(table, bits, prefixes) for bits in (body.before, body.after))
     columns: list[dict[int, int]] = []
     if kind != RowKind.INSERT:
@@ -310,7 +357,23 @@ def _made_images(table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
                     readable(table.database, table.name, key.name, ()),
                 )
             )
-    return _KeyedImages(before.rows, after.rows, tuple(keys))
+    parents = tuple(_made_parent(parent, columns) for parent in table.parents)
+    return _KeyedImages(
+        before.rows, after.rows, tuple(keys), tuple(parent for parent in parents if parent.places)
+    )
+
+
+def _made_parent(parent: Parent, columns: Sequence[dict[int, int]]) -> _ParentKey:
+    key = parent.key
+    places = [_places(found, parent.columns) for found in columns]
+    return _ParentKey(
+        key.index,
+        f"{key.database}.{key.table}",
+        table_item(key.database, key.table),
+        tuple(each for each in places if each is not None),
+        encode_key(key.database, key.table, key.index, ()),
+        key.changes_children,
+    )
 
 
 class _KeyImage(NamedTuple):
@@ -355,7 +418,7 @@ def _add_keys(keys: Sequence[_RowKey], values: Sequence[Value], items: dict[int,
                 continue  # The row has the same key before and after.
             earlier = parts
             if set(map(type, parts)) != _INTEGERS:
-                if problem := _problem(key, parts):
+                if problem := _problem(key.name, parts):
                     return problem
                 if None in parts:
                     continue  # A unique key takes any number of rows with a NULL.
@@ -365,13 +428,13 @@ def _add_keys(keys: Sequence[_RowKey], values: Sequence[Value], items: dict[int,
     return ""
 
 
-def _problem(key: _RowKey, parts: Sequence[Value]) -> str:
+def _problem(name: str, parts: Sequence[Value]) -> str:
     """Returns the reason if the values of a key cannot be compared; else an empty text."""
     for part in parts:
         if isinstance(part, Opaque):
-            return f"{part.why} (index {key.name})"
+            return f"{part.why} (index {name})"
     if None in parts:
-        return "NULL in the primary key" if key.name == PRIMARY else ""
+        return "NULL in the primary key" if name == PRIMARY else ""
     # A character has four bytes at most, which spares the encoding of each.
     if any(isinstance(part, str | bytes) and 4 * len(part) > PART_BYTES_MAX for part in parts):
         return f"a key of more than {PART_BYTES_MAX} bytes"

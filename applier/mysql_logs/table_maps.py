@@ -8,11 +8,11 @@ Manual, binlog_row_metadata: only FULL has the names of columns and the primary 
 the unique keys. MariaDB writes the same layout, and counts geometry among the texts.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...certifier.errors import InvalidSetting
-from ...certifier.write_set import PRIMARY, TableKeys
+from ...certifier.write_set import PRIMARY, ParentKey, TableKeys
 from .column_types import NUMERIC, Column, ColumnType, column_of, is_text, metadata_bytes_of
 from .cursor import Cursor
 from .events import Event, FormatDescription
@@ -39,6 +39,13 @@ class Key(NamedTuple):
     parts: tuple[tuple[int, int], ...]
 
 
+class Parent(NamedTuple):
+    """The key of a parent's row, and for each part the column of the child that refers to it."""
+
+    key: ParentKey
+    columns: tuple[int, ...]
+
+
 class Table(NamedTuple):
     """A table; `columns` is None if one has an unknown type: its rows are not read."""
 
@@ -47,6 +54,7 @@ class Table(NamedTuple):
     columns: tuple[Column, ...] | None
     keys: tuple[Key, ...]
     problem: str
+    parents: tuple[Parent, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.database}.{self.name}"
@@ -58,19 +66,46 @@ def keys_from(catalogue: Mapping[str, SourceTable]) -> Mapping[str, TableKeys]:
 
     A table without a primary key has the first unique key without NULL in its place; one without
     either is left out. Differs: a unique key over an expression, or over the beginnings of texts,
-    gives no items; whose order it decides is found when the target refuses a row.
+    gives no items, nor does a foreign key to columns that are no unique key; whose order it decides
+    is found when the target refuses a row.
     """
-    return {name: keys for name, table in catalogue.items() if (keys := _keys_of(table)).primary}
+    return {
+        name: keys
+        for name, table in catalogue.items()
+        if (keys := _keys_of(table, catalogue)).primary
+    }
 
 
-def _keys_of(table: SourceTable) -> TableKeys:
+def _keys_of(table: SourceTable, catalogue: Mapping[str, SourceTable]) -> TableKeys:
     numbers = {column.name: f"@{place}" for place, column in enumerate(table.columns, 1)}
     primary = () if PRIMARY in table.inexact_keys else table.row_key
     unique = {index: names for index, names in table.unique_keys.items() if names != primary}
     return TableKeys(
         primary=tuple(numbers[name] for name in primary),
         unique={index: tuple(numbers[name] for name in names) for index, names in unique.items()},
+        parents=tuple(_parent_keys(table, catalogue, numbers)),
     )
+
+
+def _parent_keys(
+    table: SourceTable, catalogue: Mapping[str, SourceTable], numbers: Mapping[str, str]
+) -> Iterator[ParentKey]:
+    """Yields the keys of parents in the catalogue that a table's foreign keys refer to."""
+    for foreign in table.foreign_keys:
+        parent = catalogue.get(foreign.parent)
+        if parent is None:
+            continue
+        for index, names in ((PRIMARY, parent.row_key), *parent.unique_keys.items()):
+            # InnoDB takes the columns in the order of the parent's index alone.
+            if names == foreign.parent_columns:
+                yield ParentKey(
+                    database=parent.database,
+                    table=parent.name,
+                    index=index,
+                    columns=tuple(numbers[name] for name in foreign.columns),
+                    changes_children=foreign.changes_children,
+                )
+                break
 
 
 def table_id_of(event: Event, format: FormatDescription) -> tuple[int, int]:
@@ -102,8 +137,13 @@ def read_table(
     columns = _described(event, columns, fields, mariadb=format.is_mariadb)
     given = keys_by_table.get(f"{database}.{name}")
     if given is not None:
-        keys = tuple(_given_keys(f"{database}.{name}", given, columns))
-        return Table(database, name, tuple(columns), keys, "")
+        places = _places(columns)
+        keys = tuple(_given_keys(f"{database}.{name}", given, places))
+        parents = tuple(
+            Parent(parent, tuple(places[each] for each in parent.columns))
+            for parent in given.parents
+        )
+        return Table(database, name, tuple(columns), keys, "", parents)
     parts = _primary_key(event, fields, len(columns))
     problem = ""
     if not parts and _COLUMN_NAME in fields:
@@ -201,10 +241,14 @@ def _primary_key(event: Event, fields: dict[int, bytes], count: int) -> tuple[tu
     return tuple(parts)
 
 
-def _given_keys(table: str, given: TableKeys, columns: list[Column]) -> Iterator[Key]:
-    """Yields the caller's keys: columns by name, or by number as `@1`."""
+def _places(columns: Sequence[Column]) -> dict[str, int]:
+    """Returns the indexes of columns by number, as `@1`, and by name, if the log has it."""
     places = {f"@{number}": number - 1 for number in range(1, len(columns) + 1)}
-    places |= {column.name: index for index, column in enumerate(columns) if column.name}
+    return places | {column.name: index for index, column in enumerate(columns) if column.name}
+
+
+def _given_keys(table: str, given: TableKeys, places: Mapping[str, int]) -> Iterator[Key]:
+    """Yields the caller's keys, whose columns are among `places`."""
     for index, names in ((PRIMARY, given.primary), *sorted(given.unique.items())):
         for name in names:
             if name not in places:

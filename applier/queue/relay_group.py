@@ -112,7 +112,7 @@ class RelayGroup(Sequence[RelayEntry]):
     def append(self, entry: RelayEntry) -> None:
         """Adds an entry at the end."""
         position, version, gtid, last_committed, sequence_number, local, payload, header = entry
-        parent, _, domain, _, _, items, _, _, view, locked = header
+        parent, _, domain, _, _, items, _, _, view, locked, _ = header
         stamps = (last_committed, sequence_number)
         self.add(position, version, gtid, stamps, local, payload, parent, domain, locked, items)
         self.views[-1] = view

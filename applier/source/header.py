@@ -23,6 +23,8 @@ class SourceHeader(NamedTuple):
     microseconds since 1970. `file`: number of the binary log file that it is in. `view_id`: of a
     view change, else 0. `locked_since`: only at the source, until the transaction is in its binary
     log: the version after which its lock interval began; None if that is not known.
+    `parent_items`: items of rows that its rows refer to by foreign keys, without those of `items`;
+    other transactions may refer to them at the same time, and none may write them.
     """
 
     commit_parent: int = 0
@@ -35,6 +37,7 @@ class SourceHeader(NamedTuple):
     file: int = 0
     view_id: int = 0
     locked_since: int | None = None
+    parent_items: Sequence[int] = ()
 
 
 NO_HEADER = SourceHeader()

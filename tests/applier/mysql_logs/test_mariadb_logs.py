@@ -18,11 +18,12 @@ from groupcert.applier.mysql_logs.binary_log_reader import (
     read_binary_log,
 )
 from groupcert.applier.mysql_logs.column_types import Column, ColumnType, value_of
+from groupcert.applier.mysql_logs.source_catalogue import read_catalogue
 from groupcert.applier.mysql_logs.table_maps import keys_from
 from groupcert.certifier.write_set import TableKeys, table_item
 from tests import servers
 from tests.applier.mysql_logs.logged_rows import catalogue_of
-from tests.row_items import RowChange, row_items
+from tests.row_items import Row, RowChange, row_items
 
 pytestmark = pytest.mark.database
 
@@ -338,6 +339,118 @@ def test_keys_of_the_catalogue_stand_in_for_those_that_the_log_leaves_out(
         ("shop.u/PRIMARY/7",),
     ]
     assert reader.tables_without_keys == {}
+
+
+def parents_of(
+    server: servers.MariaDbServer, session: Session, *statements: str
+) -> list[tuple[int, ...]]:
+    """The parents' items of each statement, whose tables are looked up in the catalogue."""
+    path = logged(server, session, *statements)
+
+    def query(statement: str, values: Sequence[object]) -> Sequence[tuple[object, ...]]:
+        with session.cursor() as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchall()
+
+    reader = read_binary_log(path, keys=keys_from(read_catalogue(query, "shop")))
+    return [tuple(sorted(each.parent_items)) for each in reader]
+
+
+def items(table: str, *numbers: int) -> tuple[int, ...]:
+    """The items of rows, in the order of `parents_of`."""
+    return tuple(sorted(item(table, number) for number in numbers))
+
+
+@pytest.mark.parametrize("metadata", ["FULL", "NO_LOG"])
+def test_a_row_refers_to_its_parent_when_it_comes_goes_or_gets_another(
+    server: servers.MariaDbServer, session: Session, metadata: str
+) -> None:
+    execute(
+        session,
+        f"SET GLOBAL binlog_row_metadata = {metadata}",
+        "CREATE TABLE p (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO p VALUES (1, 0), (2, 0)",
+        "CREATE TABLE c (id INT PRIMARY KEY, n INT, Parent INT, FOREIGN KEY (pArent) REFERENCES"
+        " p (ID))",
+        "CREATE TABLE own (id INT PRIMARY KEY, o INT, FOREIGN KEY (o) REFERENCES own (id))",
+    )
+    found = parents_of(
+        server,
+        session,
+        "INSERT INTO c VALUES (5, 0, 1), (6, 0, 2), (7, 0, NULL)",
+        "UPDATE c SET n = 1 WHERE id = 5",
+        "UPDATE c SET Parent = 2 WHERE id = 5",
+        "UPDATE c SET Parent = NULL WHERE id = 5",
+        "DELETE FROM c WHERE id = 6",
+        "UPDATE p SET n = 1",
+        "INSERT INTO own VALUES (1, 1), (2, 1), (3, 2)",
+        "INSERT INTO own VALUES (4, 3)",
+    )
+    both, first, second = items("p", 1, 2), items("p", 1), items("p", 2)
+    assert found == [both, (), both, second, second, (), (), items("own", 3)]
+    assert first != second
+
+
+def test_a_row_that_its_parent_may_change_refers_to_it_with_each_change(
+    server: servers.MariaDbServer, session: Session
+) -> None:
+    execute(
+        session,
+        "CREATE TABLE p (a INT, b INT, code VARCHAR(9) UNIQUE, PRIMARY KEY (a, b))",
+        "INSERT INTO p VALUES (1, 2, 'x')",
+        "CREATE TABLE c (id INT PRIMARY KEY, n INT, b INT, a INT, code VARCHAR(20),"
+        " FOREIGN KEY (a, b) REFERENCES p (a, b) ON UPDATE CASCADE,"
+        " FOREIGN KEY (code) REFERENCES p (code) ON DELETE SET NULL)",
+    )
+    found = parents_of(
+        server,
+        session,
+        "INSERT INTO c VALUES (5, 0, 2, 1, 'X')",
+        "UPDATE c SET n = 1",
+        "UPDATE p SET a = 7",
+        "DELETE FROM c",
+    )
+    keys = TableKeys(primary=("a", "b"), unique={"code": ("code",)})
+    parent: Row = {"a": 1, "b": 2, "code": "x"}
+    change = RowChange(database="shop", table="p", before=None, after=parent)
+    before = tuple(sorted(row_items(change, keys)))
+    change = RowChange(database="shop", table="p", before=None, after={**parent, "a": 7})
+    assert found == [before, before, (), tuple(sorted(row_items(change, keys)))]
+
+
+def test_parents_that_cannot_be_compared_are_their_whole_table(
+    server: servers.MariaDbServer, session: Session
+) -> None:
+    execute(
+        session,
+        "CREATE TABLE p (id FLOAT PRIMARY KEY)",
+        "CREATE TABLE c (id INT PRIMARY KEY, p FLOAT, FOREIGN KEY (p) REFERENCES p (id))",
+    )
+    found = parents_of(
+        server, session, "INSERT INTO p VALUES (1)", "INSERT INTO c VALUES (1, 1), (2, NULL)"
+    )
+    assert found == [(), (table_item("shop", "p"),)]
+
+
+def test_without_the_columns_of_a_foreign_key_no_parent_is_known(
+    server: servers.MariaDbServer, session: Session
+) -> None:
+    execute(
+        session,
+        "SET SESSION binlog_row_image = MINIMAL",
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "INSERT INTO p VALUES (1), (2)",
+        "CREATE TABLE c (id INT PRIMARY KEY, n INT, p INT, FOREIGN KEY (p) REFERENCES p (id))",
+    )
+    found = parents_of(
+        server,
+        session,
+        "INSERT INTO c VALUES (1, 0, 1)",
+        "UPDATE c SET n = 1",
+        "UPDATE c SET p = 2",
+        "DELETE FROM c",
+    )
+    assert found == [items("p", 1), (), items("p", 2), ()]
 
 
 def test_statements_and_xa_end_where_the_server_ends_them(

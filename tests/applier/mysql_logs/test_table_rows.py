@@ -23,10 +23,10 @@ from groupcert.applier.mysql_logs.row_payload import (
     table_rows,
     unreadable_columns,
 )
-from groupcert.applier.mysql_logs.source_catalogue import SourceColumn, SourceTable
+from groupcert.applier.mysql_logs.source_catalogue import ForeignKey, SourceColumn, SourceTable
 from groupcert.applier.mysql_logs.table_maps import keys_from
 from groupcert.certifier.errors import GroupcertError
-from groupcert.certifier.write_set import TableKeys
+from groupcert.certifier.write_set import ParentKey, TableKeys
 from tests.applier.mysql_logs import log_writer as w
 
 FORMAT = FormatDescription("9.7.4", 4, w.POST_HEADERS)
@@ -231,3 +231,27 @@ def test_keys_of_the_catalogue_are_by_number() -> None:
         "both": TableKeys(primary=("@2", "@1"), unique={"u": ("@3",)}),
         "unique": TableKeys(primary=("@1", "@2"), unique={"n": ("@3",)}),
     }
+
+
+def test_parents_of_the_catalogue_have_the_name_of_their_unique_key() -> None:
+    columns = tuple(
+        SourceColumn(name=name, data_type="int", column_type="int", nullable=name == "n")
+        for name in "abn"
+    )
+    table = partial(SourceTable, database="shop", columns=columns)
+    refers = partial(ForeignKey, name="f", parent="shop.p")
+    foreign_keys = (
+        refers(columns=("a", "n"), parent_columns=("b", "a")),
+        refers(columns=("b",), parent_columns=("n",), on_delete="SET NULL"),
+        refers(columns=("a",), parent_columns=("a",)),
+        refers(columns=("a",), parent_columns=("a",), parent="other.t"),
+    )
+    catalogue = {
+        "shop.p": table(name="p", primary_key=("b", "a"), unique_keys={"u": ("n",)}),
+        "shop.t": table(name="t", primary_key=("a",), foreign_keys=foreign_keys),
+    }
+    parent = partial(ParentKey, database="shop", table="p")
+    assert keys_from(catalogue)["shop.t"].parents == (
+        parent(index="PRIMARY", columns=("@1", "@3")),
+        parent(index="u", columns=("@2",), changes_children=True),
+    )

@@ -29,6 +29,7 @@ headers = st.builds(
     items=st.lists(numbers, max_size=3).map(tuple),
     **dict.fromkeys(("databases", "tables"), st.none()),
     **dict.fromkeys(("commit_id", "committed_us", "file"), st.just(0)),
+    parent_items=st.just(()),
 )
 relay_entries = st.lists(
     st.builds(
