@@ -87,6 +87,7 @@ class BinaryLogWork:
             tables=transaction.tables,
             items=(*rows, *tables),
             committed_us=transaction.committed_us,
+            parent_items=transaction.parent_items,
         )
         return Work(
             _gtid(name, transaction),

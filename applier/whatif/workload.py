@@ -40,8 +40,9 @@ _BY_ENTRY = (
     "domains",
     "positions",
     "_places",
+    "_parent_items",
 )
-"""The columns of a workload that have a number for each entry."""
+"""The columns of a workload that have a value for each entry."""
 
 
 class Stamps(Enum):
@@ -119,6 +120,7 @@ class Workload:
         self.commit_ids = array("Q")
         self.domains = array("q")
         self._places = array("I")
+        self._parent_items: list[Sequence[int]] = []
         self._place_list: list[tuple[tuple[str, ...] | None, tuple[str, ...] | None]] = []
         self._place_numbers: dict[object, int] = {}
         self.item_offsets = array("Q", [0])
@@ -157,6 +159,7 @@ class Workload:
         self.commit_ids.append(header.commit_id)
         self.domains.append(header.domain_id)
         self._places.append(self._place_number((header.databases, header.tables)))
+        self._parent_items.append(header.parent_items)
         self.gtid_sources.append(self._source_number(gtid.source) if gtid else 0)
         self._gtid_numbers.append(gtid.number if gtid else 0)
         duration_us = work.duration_us
@@ -287,15 +290,17 @@ class Workload:
             self.gtid_sources,
             self._gtid_numbers,
             pairwise(self.item_offsets),
+            self._parent_items,
             strict=True,
         )
         places, items, sources = self._place_list, self.all_items, self._sources
-        for position, (stamp, parent, group, domain, place, source, number, rows) in enumerate(
-            columns, 1
-        ):
+        for position, column in enumerate(columns, 1):
+            stamp, parent, group, domain, place, source, number, rows, parents = column
             databases, tables = places[place]
             written = items[slice(*rows)]
-            header = _new_header((parent, group, domain, databases, tables, written, 0, 0, 0))
+            header = _new_header(
+                (parent, group, domain, databases, tables, written, 0, 0, 0, None, parents)
+            )
             gtid = _new_gtid((sources[source], number)) if source else None
             yield _new_entry((position, position, gtid, *stamp, False, b"", header))
 

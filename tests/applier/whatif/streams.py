@@ -4,6 +4,7 @@ Stamps are those of a source whose snapshots are complete: rows decide what over
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -36,7 +37,7 @@ class Source:
         *,
         duration_us: int | None = None,
         databases: tuple[str, ...] | None = None,
-        **header: int,
+        **header: Any,
     ) -> Work:
         """The next transaction; its lock interval is its dependency's distance, if not given."""
         self.number += 1

@@ -26,6 +26,15 @@ def test_entries_have_all_that_the_source_said() -> None:
     assert workload.name(2) == f"{SOURCE}:2"
 
 
+def test_entries_refer_to_the_parents_that_the_source_named() -> None:
+    source = Source()
+    parents = [(), (5, 6), (7,)]
+    workload = load([source.transaction(["a.t/1"], parent_items=each) for each in parents], Costs())
+    for part, expected in ((workload, parents), (workload.window(1, 3), parents[1:])):
+        found = [each.header.parent_items for each in part.entries(Stamps.WRITE_SETS)]
+        assert found == expected
+
+
 def test_unknown_durations_come_from_the_costs() -> None:
     source, costs = Source(), Costs(execute_us=100, row_us=10, spread_percent=0)
     works = [source.transaction(["a.t/1", "a.t/2"]), source.transaction(["a.t/3"], duration_us=7)]
