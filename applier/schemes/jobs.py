@@ -13,7 +13,7 @@ beside it.
 | `merge` (C4) | the same, several transactions as one job | in the source's order | any-time |
 
 Without `preserve_commit_order` the last three commit as executed: for moments some
-transactions are visible ahead of others that have no row in common with them.
+transactions are visible ahead of others that they do not conflict with.
 
 Source: WL#4648, P1. Differs: J, the list of jobs, is the queue of pending transactions itself,
 which the relay queue bounds; only what `graph` and `merge` keep of it is bounded by k * n.

@@ -244,6 +244,7 @@ class _Drawn(NamedTuple):
     domain: int
     tables: frozenset[str] | None
     items: frozenset[int]
+    parents: frozenset[int]
 
 
 _TABLES = ("a.t", "a.u", "b.t", "c.t")
@@ -257,6 +258,7 @@ _drawn = st.builds(
     domain=st.sampled_from([0, 0, 1, 2]),
     tables=st.none() | st.frozensets(st.sampled_from(_TABLES), min_size=1, max_size=3),
     items=st.frozensets(st.integers(0, 7), max_size=3),
+    parents=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 7), max_size=2),
 )
 
 
@@ -282,6 +284,7 @@ def _stream(steps: Sequence[_Drawn]) -> list[RelayEntry]:
                 commit_id=commit_id * step.grouped,
                 domain_id=step.domain,
                 items=(*sorted(step.items),),
+                parent_items=(*sorted(step.parents - step.items),),
                 committed_us=position,
                 **header,
             )

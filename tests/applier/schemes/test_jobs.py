@@ -40,13 +40,18 @@ def writers(*items: int, start: int = 1, payload: bytes = b"") -> list[RelayEntr
 
 def share(one: RelayEntry, other: RelayEntry) -> bool:
     """Whether two transactions may not run at once."""
-    items = set(one.header.items), set(other.header.items)
-    return not all(items) or not items[0].isdisjoint(items[1])
+    written = set(one.header.items), set(other.header.items)
+    parents = set(one.header.parent_items), set(other.header.parent_items)
+    return (
+        not all(written)
+        or bool(written[0] & (written[1] | parents[1]))
+        or bool(written[1] & parents[0])
+    )
 
 
 def no_conflict(job: Job[Any], others: Sequence[Job[Any]], before: Sequence[RelayEntry]) -> bool:
-    """Nothing earlier that is not committed shares an item with it, and nothing runs beside one
-    whose rows are not known.
+    """Nothing earlier that is not committed conflicts with it, and nothing runs beside one whose
+    rows are not known.
     """
     running = [one for other in others for one in other.entries]
     return not any(share(one, other) for one in job.entries for other in (*before, *running))

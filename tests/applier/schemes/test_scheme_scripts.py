@@ -107,7 +107,7 @@ class Script:
 
     def append(self, command: Command) -> str:
         """A transaction a line: position: [lc=] [sn=] [parent=] [group=] [domain=] [tables=]
-        [items=] [us=] [local] [alone].
+        [items=] [refers=] [us=] [local] [alone].
         """
         command.take()
         self.driver.append(map(entry_of, command.body))
@@ -163,8 +163,9 @@ def entry_of(line: str) -> RelayEntry:
     }
     if "tables" in values:
         header["tables"] = tuple(sorted(values.pop("tables").split(",")))
-    if "items" in values:
-        header["items"] = tuple(map(int, values.pop("items").split(",")))
+    for word, name in (("items", "items"), ("refers", "parent_items")):
+        if word in values:
+            header[name] = tuple(map(int, values.pop(word).split(",")))
     stamps = int(values.pop("lc", 0)), int(values.pop("sn", 0))
     local, alone = (values.pop(flag, None) is not None for flag in ("local", "alone"))
     assert not values, f"a transaction has no {', '.join(values)}"
