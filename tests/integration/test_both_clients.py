@@ -51,7 +51,7 @@ async def test_a_transaction_reads_its_snapshot_and_its_own_writes(
 ) -> None:
     async with connect(addresses) as client:
         async with client.transaction() as transaction:
-            transaction.put(key + b"1", b"a")
+            transaction.put(key + b"1", b"")
             transaction.put(key + b"3", b"c")
         assert transaction.gtid
         assert transaction.version == client.version
@@ -60,9 +60,9 @@ async def test_a_transaction_reads_its_snapshot_and_its_own_writes(
             transaction.delete(key + b"3")
             assert await transaction.get(key + b"3") is None
             found = await transaction.get_many([key + b"1", key + b"2", key + b"4"])
-            assert found == {key + b"1": b"a", key + b"2": b"b", key + b"4": None}
+            assert found == {key + b"1": b"", key + b"2": b"b", key + b"4": None}
             rows = [row async for row in transaction.scan(key, key + b"\xff", page_rows=1)]
-            assert rows == [(key + b"1", b"a"), (key + b"2", b"b")]
+            assert rows == [(key + b"1", b""), (key + b"2", b"b")]
 
 
 async def test_a_transaction_may_be_begun_and_ended_by_hand(
@@ -81,6 +81,7 @@ async def test_a_transaction_may_be_begun_and_ended_by_hand(
             async with client.transaction() as transaction:
                 transaction.put(key, b"3")
                 raise RuntimeError("as the caller wants")
+        assert (await client.status()).observer.open_snapshots == 0
         async with client.transaction() as transaction:
             assert await transaction.get(key) == b"1"
 
@@ -96,6 +97,7 @@ async def test_a_conflict_has_its_row_and_its_winner(
         with pytest.raises(CertificationConflict) as caught:
             await late.commit()
         assert caught.value.key_bytes == key + b"\xff"
+        assert caught.value.key == key.decode() + "\\xff"
         assert caught.value.winner_gtid == first.gtid
         assert caught.value.winner_version == first.version
 
@@ -142,7 +144,7 @@ async def test_run_returns_the_result_and_ends_with_its_attempts_or_its_time(
             return found
 
         assert await client.run(read) == b"theirs"
-        with pytest.raises(ValueError, match="attempts_max is 0"):
+        with pytest.raises(ValueError, match="attempts_max is 0: expected 1 or more"):
             await client.run(read, attempts_max=0)
 
 

@@ -4,19 +4,15 @@ What members promise is in `tests/integration/test_service.py`, by the same clie
 """
 
 import asyncio
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from itertools import count
 
 import pytest
 
 from groupcert.certifier.errors import (
-    InvalidGtidSet,
     InvalidWriteSet,
     NotServing,
-    WriteSetTooLarge,
 )
 from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.async_transaction import AsyncTransaction
@@ -147,13 +143,6 @@ class TestWithoutMembers:
         with pytest.raises(RuntimeError, match="an AsyncClient is for one event loop"):
             asyncio.run(client.status())
 
-    def test_a_member_that_is_not_there_is_not_serving(self) -> None:
-        with (
-            Client(NOWHERE, timeout_ms=200) as client,
-            pytest.raises(NotServing, match="is UNREACHABLE"),
-        ):
-            client.transaction()
-
     def test_a_transaction_on_a_known_version_reads_its_own_writes_alone(self) -> None:
         with Client(NOWHERE) as client:
             transaction = client.transaction(snapshot_version=7)
@@ -182,16 +171,6 @@ class TestWithoutMembers:
         with Client(NOWHERE) as client, pytest.raises(NotServing, match="is UNREACHABLE"):
             next(client.watch())
 
-    def test_a_closed_client_takes_nothing_more(self) -> None:
-        client = Client(NOWHERE)
-        client.close()
-        with pytest.raises(ValueError, match="the client is closed"):
-            client.status()
-
-    def test_run_needs_an_attempt(self) -> None:
-        with Client(NOWHERE) as client, pytest.raises(ValueError, match="expected 1 or more"):
-            client.run(lambda transaction: None, attempts_max=0)
-
     def test_certifiable_takes_items_and_texts_versions_and_sets(self) -> None:
         by_version = certifiable(snapshot=7, write_set=[1, "t/a", 2], transaction_id=b"")
         by_set = certifiable(snapshot="u:1-5", write_set=[])
@@ -204,79 +183,6 @@ class TestWithoutMembers:
 
 class TestTransactions:
     """The embedded store."""
-
-    def test_what_was_committed_is_read(self, client: Client, key: bytes) -> None:
-        with client.transaction() as transaction:
-            transaction.put(key + b"a", b"1")
-            transaction.put(key + b"b", b"")
-        assert transaction.version > 0
-        assert transaction.gtid
-        with client.transaction() as reading:
-            found = reading.get_many([key + b"a", key + b"b", key + b"c"])
-        assert found == {key + b"a": b"1", key + b"b": b"", key + b"c": None}
-        assert reading.version >= transaction.version
-
-    def test_a_transaction_reads_its_own_writes(self, client: Client, key: bytes) -> None:
-        with client.transaction() as transaction:
-            transaction.put(key + b"a", b"old")
-            transaction.put(key + b"b", b"old")
-        with client.transaction() as transaction:
-            transaction.put(key + b"a", b"new")
-            transaction.delete(key + b"b")
-            transaction.put(key + b"c", b"new")
-            assert transaction.get(key + b"a") == b"new"
-            assert transaction.get(key + b"b") is None
-            rows = list(transaction.scan(key, key + b"\xff"))
-        assert rows == [(key + b"a", b"new"), (key + b"c", b"new")]
-
-    def test_an_exception_in_the_block_sends_nothing(self, client: Client, key: bytes) -> None:
-        with pytest.raises(RuntimeError, match="on purpose"), client.transaction() as transaction:
-            transaction.put(key, b"1")
-            raise RuntimeError("on purpose")
-        with client.transaction() as transaction:
-            assert transaction.get(key) is None
-        assert client.status().observer.open_snapshots == 0
-
-    def test_the_first_committer_wins_and_the_second_is_told_why(
-        self, client: Client, member_address: str
-    ) -> None:
-        """By a key that is no text."""
-        key = b"\xff\x00" + uuid.uuid4().bytes
-        with Client(member_address) as other:
-            loser = other.transaction()
-            with client.transaction() as winner:
-                winner.put(key, b"winner")
-            loser.put(key, b"loser")
-            with pytest.raises(CertificationConflict) as caught:
-                loser.commit()
-        conflict = caught.value
-        assert conflict.key_bytes == key
-        assert conflict.key.startswith("\\xff\x00")
-        assert conflict.winner_gtid == winner.gtid
-        assert conflict.winner_member == "m1"
-        assert conflict.winner_version == winner.version
-        assert conflict.snapshot_version == loser.snapshot_version < winner.version
-        with client.transaction() as transaction:
-            assert transaction.get(key) == b"winner"
-
-    def test_run_repeats_what_conflicts_until_every_increment_counts(
-        self, member_address: str, key: bytes
-    ) -> None:
-        def increment(transaction: Transaction) -> None:
-            transaction.put(key, b"%d" % (int(transaction.get(key) or b"0") + 1))
-
-        def work() -> None:
-            with Client(member_address) as client:
-                for _ in range(10):
-                    client.run(increment, attempts_max=100)
-
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        with Client(member_address, consistency=Consistency.BEFORE) as client:
-            assert client.run(lambda transaction: transaction.get(key)) == b"30"
 
     async def test_run_takes_the_kind_of_function_that_its_client_runs(
         self, member_address: str, key: bytes
@@ -307,20 +213,6 @@ class TestTransactions:
                 ahead.transaction()
         assert caught.value.version >= newest
 
-    def test_run_gives_up_after_its_attempts(
-        self, client: Client, member_address: str, key: bytes
-    ) -> None:
-        attempts = count()
-        with Client(member_address) as other:
-
-            def lose(transaction: Transaction) -> None:
-                other.run(lambda first: first.put(key, b"%d" % next(attempts)))
-                transaction.put(key, b"lost")
-
-            with pytest.raises(CertificationConflict):
-                client.run(lose, attempts_max=3)
-        assert next(attempts) == 3
-
     def test_a_write_on_a_known_version_needs_no_snapshot(self, client: Client, key: bytes) -> None:
         client.run(lambda transaction: transaction.put(key, b"1"))
         with client.transaction(snapshot_version=client.version) as transaction:
@@ -333,36 +225,6 @@ class TestTransactions:
         ):
             late.put(key, b"3")
 
-    def test_a_transaction_over_the_limit_is_refused_with_the_limit(
-        self, client: Client, key: bytes
-    ) -> None:
-        transaction = client.transaction()
-        for number in range(100_001):
-            transaction.put(key + b"%d" % number, b"")
-        with pytest.raises(WriteSetTooLarge) as caught:
-            transaction.commit()
-        assert (caught.value.items, caught.value.items_max) == (100_001, 100_000)
-
-
-class TestMembers:
-    """More than one member."""
-
-    def test_a_session_sees_its_own_commits_at_every_member(
-        self, local_group: LocalGroup, key: bytes
-    ) -> None:
-        with Client(list(local_group.addresses.values())) as client:
-            for number in range(20):
-                with client.transaction() as transaction:
-                    transaction.put(key, b"%d" % number)
-                client.asynchronous._members.move_on(client.asynchronous._members.current)
-                with client.transaction() as transaction:
-                    assert transaction.get(key) == b"%d" % number
-
-    def test_a_client_goes_on_at_the_next_member(self, member_address: str, key: bytes) -> None:
-        with Client([NOWHERE, member_address]) as client:
-            client.run(lambda transaction: transaction.put(key, b"1"))
-            assert client.address == member_address
-
 
 class TestCertification:
     """Certification for a store of the caller's own."""
@@ -374,10 +236,6 @@ class TestCertification:
                 list(client.certify_stream([wrong]))  # type: ignore[list-item]  # that is tested
         verdicts = list(client.certify_stream([(mine,), [], [mine]]))
         assert len(verdicts) == 2
-
-    def test_a_malformed_gtid_set_is_the_callers_to_change(self, client: Client) -> None:
-        with pytest.raises(InvalidGtidSet):
-            client.certify(certifiable(snapshot="nonsense", write_set=[1]))
 
 
 class TestOtherPorts:
@@ -392,10 +250,6 @@ class TestOtherPorts:
 
 class TestGroup:
     """The group as its members see it."""
-
-    def test_watch_goes_on_until_its_reader_leaves(self, client: Client) -> None:
-        watched = [status.group for status, _ in zip(client.watch(50), range(3), strict=False)]
-        assert watched == ["local"] * 3
 
     def test_history_has_what_was_committed(self, client: Client, key: bytes) -> None:
         with client.transaction() as transaction:
