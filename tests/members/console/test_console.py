@@ -4,10 +4,9 @@ import asyncio
 import base64
 import hashlib
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -39,19 +38,19 @@ class Served:
     def __init__(self, runtime: MemberRuntime, current: CurrentRuntime, address: str) -> None:
         self.runtime, self.current, self.address = runtime, current, address
 
+    def answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
+        """The status and the text of an answer, which is waited for."""
+        request = urllib.request.Request(f"http://{self.address}{path}", headers=dict(headers))
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
     async def ask(self, path: str, **headers: str) -> tuple[int, str]:
-        """The status and the text of an answer."""
-
-        def asked() -> tuple[int, str]:
-            request = urllib.request.Request(f"http://{self.address}{path}", headers=headers)
-            try:
-                with urllib.request.urlopen(request) as answer:
-                    return answer.status, answer.read().decode()
-            except urllib.error.HTTPError as error:
-                with error:
-                    return error.code, error.read().decode()
-
-        return await asyncio.to_thread(asked)
+        """The same, while the member goes on."""
+        return await asyncio.to_thread(self.answer, path, headers)
 
     async def document(self) -> Any:
         """What the page draws."""
@@ -137,12 +136,9 @@ async def test_an_event_loop_that_stands_still_is_no_healthy_one(
 ) -> None:
     monkeypatch.setattr(console_module, "LOOP_SECONDS_MAX", 0.05)
     async with served(tmp_path) as console:
-        asked = asyncio.ensure_future(console.ask("/healthz"))
-        ready = asyncio.ensure_future(console.ask("/readyz"))
-        await asyncio.sleep(0)
-        time.sleep(1.0)  # noqa: ASYNC251  # The event loop stands still.
-        expected = (503, "the event loop does not answer\n")
-        assert (await asked, await ready) == (expected, expected)
+        # The event loop stands still until both are answered.
+        answers = [console.answer(path, {}) for path in ("/healthz", "/readyz")]
+        assert answers == [(503, "the event loop does not answer\n")] * 2
 
 
 async def test_the_access_list_guards_all_but_probes(tmp_path: Path) -> None:
