@@ -63,8 +63,8 @@ test-quick: venv ## the quick tests, and what they leave of the certifier and th
 	@echo; echo "The other quick tests, without the tracer:"
 	$(BIN)/pytest --durations-file=.build/durations/$@-rest.json -m '$(QUICK)' -n auto $(COVERED:%=--ignore=%)
 
-test-processes: venv ## all else that is not quick, in containers too, three files at a time: they wait more than they compute
-	$(PYTEST) -m '$(LONGER)' -n 3 --dist loadfile --no-loadscope-reorder --ignore=tests/audit
+test-processes: venv ## all else that is not quick, in containers too, four files at a time: they wait more than they compute
+	$(PYTEST) -m '$(LONGER)' -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/audit
 
 test-audit: venv ## the audit, with Spark and a browser
 	$(PYTEST) -m '$(LONGER)' tests/audit

@@ -6,8 +6,6 @@ with the client on this machine.
 
 import json
 import socket
-import sys
-import time
 import urllib.request
 from collections.abc import Iterable
 from functools import partial
@@ -29,7 +27,7 @@ from tests.cluster.faults import Killed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-COMMITS = 300
+COMMITS = 50
 STREAM = "GROUPCERT_shop"
 
 
@@ -82,10 +80,7 @@ def test_members_see_a_log_that_is_replicated_and_durable(plain_cluster: DockerC
 def test_commits_at_each_member_are_on_all(plain_cluster: DockerCluster) -> None:
     rows: dict[bytes, bytes] = {}
     for name in MEMBERS:
-        began = time.monotonic()
         rows |= commit_all(plain_cluster.address(name), f"smoke-{name}", range(COMMITS))
-        rate = COMMITS / (time.monotonic() - began)
-        sys.stderr.write(f"{name}: {rate:.0f} commits/s of one client\n")
     assert_everywhere(plain_cluster, rows)
 
 
@@ -185,33 +180,28 @@ def test_passwords_are_in_no_output_and_no_status(plain_cluster: DockerCluster) 
         assert "test-" not in str(plain_cluster.status(name))
 
 
-@pytest.mark.parametrize("victim", MEMBERS)
-def test_nothing_is_lost_with_a_killed_member(plain_cluster: DockerCluster, victim: str) -> None:
-    rows = commit_all(plain_cluster.address(victim), f"before-{victim}", range(50))
-    fault = Killed(plain_cluster, [victim])
+def test_nothing_is_lost_with_a_killed_member(plain_cluster: DockerCluster) -> None:
+    rows = commit_all(plain_cluster.address("m2"), "before", range(COMMITS))
+    fault = Killed(plain_cluster, ["m2"])
     fault.inject()
-    others = [name for name in MEMBERS if name != victim]
-    rows |= commit_all(plain_cluster.address(others[0]), f"without-{victim}", range(50))
+    rows |= commit_all(plain_cluster.address("m1"), "without", range(COMMITS))
     fault.heal()
-    seconds = plain_cluster.wait_online()
-    sys.stderr.write(f"{victim} was ONLINE {seconds:.1f} s after its start\n")
-    rows |= commit_all(plain_cluster.address(victim), f"after-{victim}", range(50))
+    plain_cluster.wait_online()
+    rows |= commit_all(plain_cluster.address("m2"), "after", range(COMMITS))
     assert_everywhere(plain_cluster, rows)
 
 
 def test_commits_resume_after_the_death_of_the_logs_leader(plain_cluster: DockerCluster) -> None:
-    rows = commit_all(plain_cluster.address("m1"), "led", range(50))
+    rows = commit_all(plain_cluster.address("m1"), "led", range(COMMITS))
     leader = plain_cluster.wait_for("a leader", plain_cluster.stream_leader)
     assert leader is not None
     fault = Killed(plain_cluster, [leader])
     fault.inject()
-    began = time.monotonic()
     rows |= commit_all(plain_cluster.address("m1"), "leaderless", range(1))
-    sys.stderr.write(f"no commit for {time.monotonic() - began:.1f} s\n")
-    rows |= commit_all(plain_cluster.address("m2"), "led-anew", range(50))
+    rows |= commit_all(plain_cluster.address("m2"), "led-anew", range(COMMITS))
     plain_cluster.wait_for(
         "another leader", lambda: plain_cluster.stream_leader() not in {None, leader}
     )
     fault.heal()
-    rows |= commit_all(plain_cluster.address("m3"), "led-again", range(50))
+    rows |= commit_all(plain_cluster.address("m3"), "led-again", range(COMMITS))
     assert_everywhere(plain_cluster, rows)

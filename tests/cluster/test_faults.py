@@ -273,14 +273,6 @@ def test_all_faults_at_once_are_healed(cluster: DockerCluster) -> None:
         assert has(cluster, name, f"healed/{name}")
 
 
-def test_the_leader_is_found_and_changes_when_it_dies(cluster: DockerCluster) -> None:
-    leader = cluster.wait_for("a leader", cluster.stream_leader)
-    assert leader in LOG_SERVERS
-    cluster.kill(leader)
-    cluster.wait_for("another leader", lambda: cluster.stream_leader() not in {None, leader})
-    assert cluster.state(leader) == "exited"
-
-
 def test_what_a_killed_run_left_is_removed(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     number = CLUSTERS_MAX
     monkeypatch.setattr(docker_cluster, "CLUSTERS_MAX", number + 1)

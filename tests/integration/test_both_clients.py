@@ -111,13 +111,13 @@ async def test_twelve_clients_increment_one_row_and_none_gives_up(
 
     async def work(address: str) -> None:
         async with connect(address) as client:
-            for _ in range(20):
+            for _ in range(8):
                 await client.run(increment)
 
     await asyncio.gather(*(work(addresses[number % 3]) for number in range(12)))
     async with connect(addresses, consistency=Consistency.BEFORE) as client:
         async with client.transaction() as transaction:
-            assert await transaction.get(key) == b"240"
+            assert await transaction.get(key) == b"96"
 
 
 async def test_run_returns_the_result_and_ends_with_its_attempts_or_its_time(

@@ -129,39 +129,37 @@ class TestSilence:
             wait_for("all ONLINE", lambda: all(is_online(group, name) for name in group.names))
             assert wait_for("its return", lambda: view_of(group, "m1") == list(group.names))
 
-    def test_without_tries_it_stays_out_until_its_operator_acts(self, tmp_path: Path) -> None:
+    def test_without_tries_it_does_as_its_settings_say_until_its_operator_acts(
+        self, tmp_path: Path
+    ) -> None:
+        """It answers reads, ends, or answers nothing but its status."""
         settings = {**TIMES, "autorejoin_tries": 0}
-        with LocalGroup(tmp_path, members=2, settings=settings) as group:
+        own = {
+            "m3": {"exit_state_action": "ABORT_SERVER"},
+            "m4": {"exit_state_action": "OFFLINE_MODE"},
+        }
+        with LocalGroup(tmp_path, members=4, settings=settings, own_settings=own) as group:
+            for name in ("m2", "m3", "m4"):
+                assert command("group", "expel", name, group.addresses["m1"]) == 0
+            assert group.processes.pop("m3").wait(120) == 3
+            out = [group_pb2.MEMBER_STATE_ERROR] * 2
+            wait_for("errors", lambda: [state_of(group, name) for name in ("m2", "m4")] == out)
+
+            def refuses() -> bool:
+                with Client(group.addresses["m4"], timeout_ms=1_000) as client:
+                    try:
+                        client.transaction().rollback()
+                    except Exception as error:
+                        return "m4 is ERROR" in str(error)
+                return False
+
+            wait_for("no reads", refuses)
             address = group.addresses["m2"]
-            assert command("group", "expel", "m2", group.addresses["m1"]) == 0
-            wait_for("an error", lambda: state_of(group, "m2") == group_pb2.MEMBER_STATE_ERROR)
             with Client(address) as client:
                 assert client.transaction().get(b"key") is None, "reads go on"
             assert command("group", "rejoin", address) == 0
             wait_for("m2 ONLINE", lambda: is_online(group, "m2"))
             assert command("group", "rejoin", address) == 2
-
-    def test_a_member_may_be_told_to_end(self, tmp_path: Path) -> None:
-        settings = {**TIMES, "autorejoin_tries": 0, "exit_state_action": "ABORT_SERVER"}
-        with LocalGroup(tmp_path, members=2, settings=settings) as group:
-            assert command("group", "expel", "m2", group.addresses["m1"]) == 0
-            assert group.processes.pop("m2").wait(120) == 3
-
-    def test_or_to_answer_nothing_but_its_status(self, tmp_path: Path) -> None:
-        settings = {**TIMES, "autorejoin_tries": 0, "exit_state_action": "OFFLINE_MODE"}
-        with LocalGroup(tmp_path, members=2, settings=settings) as group:
-            assert command("group", "expel", "m2", group.addresses["m1"]) == 0
-            wait_for("an error", lambda: state_of(group, "m2") == group_pb2.MEMBER_STATE_ERROR)
-
-            def refuses() -> bool:
-                with Client(group.addresses["m2"], timeout_ms=1_000) as client:
-                    try:
-                        client.transaction().rollback()
-                    except Exception as error:
-                        return "m2 is ERROR" in str(error)
-                return False
-
-            wait_for("no reads", refuses)
 
     def test_leaving_and_coming_back(self, group: LocalGroup) -> None:
         address = group.addresses["m2"]

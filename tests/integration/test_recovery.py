@@ -239,22 +239,18 @@ async def test_transactions_that_the_group_has_not_keep_a_member_out(group: Loca
         assert foreign in str(store.get(Family.DATA, CHECKPOINT_KEY)), "nothing was replaced"
 
 
-async def test_a_member_that_knows_nobody_says_what_to_set(group: LocalGroup) -> None:
+async def test_a_member_without_a_donor_says_why_and_what_to_set(group: LocalGroup) -> None:
     await lose(group, "m3")
-    group.start_member("m3", seeds(group))
-    assert group.processes["m3"].wait(120) == 3
-    words = (group.folder / "m3.log").read_text().splitlines()[-1]
-    assert "set seeds to addresses" in words
-    group.processes.pop("m3")
-
-
-async def test_a_member_whose_donors_are_all_gone_says_why(group: LocalGroup) -> None:
-    await lose(group, "m3")
-    group.start_member("m3", {"seeds": ["127.0.0.1:1"]})
-    assert group.processes["m3"].wait(120) == 3
-    words = (group.folder / "m3.log").read_text().splitlines()[-1]
-    assert "no donor among 127.0.0.1:1 (127.0.0.1:1 at 127.0.0.1:1 is UNREACHABLE)" in words
-    group.processes.pop("m3")
+    for addresses, expected in (
+        ([], "set seeds to addresses"),
+        (
+            ["127.0.0.1:1"],
+            "no donor among 127.0.0.1:1 (127.0.0.1:1 at 127.0.0.1:1 is UNREACHABLE)",
+        ),
+    ):
+        group.start_member("m3", {"seeds": addresses})
+        assert group.processes.pop("m3").wait(120) == 3
+        assert expected in (group.folder / "m3.log").read_text().splitlines()[-1]
 
 
 async def test_a_member_that_was_paused_while_the_log_was_trimmed_comes_back(

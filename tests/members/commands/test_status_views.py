@@ -15,7 +15,6 @@ from rich.console import Console
 from groupcert.members.commands import cli, status_views
 from groupcert.members.commands.status_views import (
     applier_table,
-    group_document,
     member_document,
     show_status,
     status_table,
@@ -172,19 +171,6 @@ def test_a_copy_that_comes_in_is_shown_with_its_estimate() -> None:
 
 @pytest.mark.nats
 @pytest.mark.cluster
-def test_the_document_has_the_view_and_all_its_members(local_group: LocalGroup) -> None:
-    first, second = local_group.addresses.values()
-    document = group_document(second)
-    members = document["members"]
-    assert isinstance(members, list)
-    assert document["group"] == "local"
-    assert [row["name"] for row in members] == ["m1", "m2"]
-    assert [row["address"] for row in members] == [first, second]
-    assert [row["state"] for row in members] == ["ONLINE", "ONLINE"]
-
-
-@pytest.mark.nats
-@pytest.mark.cluster
 def test_the_verb_status_answers_with_one_document_and_0(
     local_group: LocalGroup,
     member_address: str,
@@ -219,7 +205,10 @@ def test_the_verb_status_answers_with_one_document_and_0(
     assert document["problems"] == []
     assert [each["state"] for each in document["log"]["servers"]] == ["CURRENT"]
     assert document["log"]["leader"] == document["log"]["servers"][0]["name"]
-    assert {row["name"] for row in document["view"]} == set(local_group.addresses)
+    assert [row["name"] for row in document["view"]] == [*local_group.names]
+    assert {row["name"]: (row["address"], row["state"]) for row in document["members"]} == {
+        name: (address, "ONLINE") for name, address in local_group.addresses.items()
+    }
 
 
 @pytest.mark.nats

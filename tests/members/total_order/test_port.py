@@ -351,7 +351,10 @@ async def test_a_log_trimmed_to_its_end_goes_on_counting(order: TotalOrder) -> N
     assert await read_until(order, 11, 11) == [Delivery(11, b"next")]
 
 
-async def test_a_log_shorter_than_what_was_read_is_a_gap(order: TotalOrder) -> None:
+async def test_a_log_shorter_than_what_was_read_is_a_gap(
+    order: TotalOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream_reader, "SHORTER_MS_MAX", 1_000)
     await publish_all(order, payloads_of(3))
     with pytest.raises(LogGap) as raised:
         await read_until(order, 5, 5)
