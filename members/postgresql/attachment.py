@@ -211,7 +211,7 @@ def _attach_tables(
 
 
 def _is_current(connection: "psycopg.Connection[Any]", table: Table) -> bool:
-    function = function_of("changes", table.full_name).as_string(None)
+    function = function_of("changes", table.full_name)
     row = connection.execute(
         "SELECT obj_description(to_regprocedure(%s), 'pg_proc')", (f"{function}(json, json)",)
     ).fetchone()
@@ -373,7 +373,7 @@ def add_functions(connection: "psycopg.Connection[Any]", table: Table) -> None:
         Unfit: A row of it cannot be executed elsewhere; the caller takes back what this leaves.
     """
     for statement in statements_for(table):
-        connection.execute(statement)
+        connection.execute(statement.encode())
     with connection.transaction(force_rollback=True):
         rehearse(connection, table)
 
@@ -382,7 +382,7 @@ def drop_functions(connection: "psycopg.Connection[Any]", name: str) -> None:
     """Removes the functions of a table that is gone, or has another name now."""
     for operation in OPERATIONS:
         function = function_of(operation, name)
-        connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {} CASCADE").format(function))
+        connection.execute(f"DROP FUNCTION IF EXISTS {function} CASCADE".encode())
 
 
 def make_role(connection: "psycopg.Connection[Any]") -> None:

@@ -27,18 +27,9 @@ conflict, as in MySQL.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 
-from psycopg.sql import SQL, Composable, Composed, Identifier, Literal
-
-from .tables import (
-    JSON_TYPES,
-    KEY_TYPES,
-    Column,
-    KeyPart,
-    Table,
-)
+from .tables import JSON_TYPES, KEY_TYPES, Column, KeyPart, Table, literal, quoted
 
 APPLIER_ROLE = "groupcert_applier"
 """The role whose sessions execute rows of others, and read rows to compare them: it may call the
@@ -73,40 +64,41 @@ _INTEGERS = frozenset(("smallint", "integer", "bigint"))
 _NAME_BYTES_MAX = 63
 PAGE_ROWS, PAGE_BYTES = 1_000, 256 << 10
 """Rows of a page that is compared, and bytes of values after which it ends."""
-PAIRS_MAX = 50
-"""Columns of an object: PostgreSQL's functions take 100 arguments."""
-_CHANGE = Identifier("groupcert change")
+_CHANGE = '"groupcert change"'
 """1: a row that a statement has left, -1: one that it found."""
-_CHANGED = SQL(
-    "DECLARE noted record; written text; keys json := CASE"
-    " WHEN $1 IS NULL OR $1::text = $2::text THEN $2 WHEN $2 IS NULL THEN $1"
-    " ELSE (left($1::text, -1) || ',' || substr($2::text, 2))::json END;"
-)
+_ROW = '"groupcert row"'
+"""No column has this name, by which a whole row is meant."""
+_CHANGED = """
+DECLARE noted record; written text; keys json := CASE
+    WHEN $1 IS NULL OR $1::text = $2::text THEN $2 WHEN $2 IS NULL THEN $1
+    ELSE (left($1::text, -1) || ',' || substr($2::text, 2))::json END;"""
 """What `changes T` declares: `keys` is one array of the rows before and after, which `decide` gives
 without blanks at their ends.
 """
-_PATH = SQL("SET search_path = pg_catalog, pg_temp")
-_FEW_SETTINGS = SQL("{} SET row_security = off").format(_PATH)
-_SETTINGS = SQL(
-    "SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, YMD'"
-    " SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'"
-    " SET extra_float_digits = 1 SET xmloption = 'content' SET row_security = off"
+_PATH = "SET search_path = pg_catalog, pg_temp"
+_FEW_SETTINGS = f"{_PATH} SET row_security = off"
+_SETTINGS = (
+    f"{_FEW_SETTINGS} SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres'"
+    " SET timezone = 'UTC' SET bytea_output = 'hex' SET extra_float_digits = 1"
+    " SET xmloption = 'content'"
 )
-
-
-_BY_KEY = _SETTINGS + SQL(
-    " SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET enable_sort = off"
-    " SET enable_bitmapscan = off"
+_BY_KEY = (
+    f"{_SETTINGS} SET plan_cache_mode = force_custom_plan SET enable_seqscan = off"
+    " SET enable_sort = off SET enable_bitmapscan = off"
 )
 """A page is read by the primary key, whatever the planner believes of the table's size."""
 
 
-def function_name(operation: str, table: str) -> str:
-    """Returns the name of a table's function; one that would be too long ends with a digest.
+def function_of(operation: str, table: str) -> str:
+    """Returns a table's function as SQL has it; a name that would be too long ends with a digest.
 
-    >>> function_name("put", "public.accounts")
-    'put public.accounts'
+    >>> function_of("put", "public.accounts")
+    '"groupcert"."put public.accounts"'
     """
+    return quoted("groupcert", _function_name(operation, table))
+
+
+def _function_name(operation: str, table: str) -> str:
     name = f"{operation} {table}"
     if len(name.encode()) <= _NAME_BYTES_MAX:
         return name
@@ -114,131 +106,105 @@ def function_name(operation: str, table: str) -> str:
     return f"{name.encode()[:40].decode(errors='ignore')} {digest}"
 
 
-def function_of(operation: str, table: str) -> Identifier:
-    """Returns a table's function as SQL has it."""
-    return Identifier("groupcert", function_name(operation, table))
-
-
-def statements_for(table: Table) -> list[Composed]:
+def statements_for(table: Table) -> list[str]:
     """Returns the SQL statements that attach a table, or renew what an earlier call has made."""
-    statements = [*_statements(table)]
-    comment = SQL("COMMENT ON FUNCTION {} IS {}").format(
-        function_of("changes", table.full_name), Literal(digest_of(table))
-    )
-    return [*statements, comment]
+    function = function_of("changes", table.full_name)
+    return [*_statements(table), f"COMMENT ON FUNCTION {function} IS '{digest_of(table)}'"]
 
 
 def digest_of(table: Table) -> str:
     """Returns a digest, in hexadecimal, of the functions that an attached table needs now. It
     changes where a table that is attached later refers to this one.
     """
-    text = "\n".join(statement.as_string(None) for statement in _statements(table))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256("\n".join(_statements(table)).encode()).hexdigest()
 
 
-def _statements(table: Table) -> Iterator[Composed]:
-    for relation in _relations(table):
-        is_root = relation == (table.schema, table.name)
-        for operation in (*TRIGGERS, TRUNCATE) if is_root else (TRUNCATE,):
-            trigger = Identifier(f"groupcert_{operation.lower()}")
-            name = Identifier(*relation)
-            yield SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, name)
+def _statements(table: Table) -> Iterator[str]:
     yield from _note(table)
     settings = _FEW_SETTINGS if _is_plain(table) else _SETTINGS
     noted = "old json, new json"
     yield from _owned(table, "changes", noted, "SETOF text", _changes(table), settings)
-    yield from _owned(table, "put", "rows json, deleted json", "void", _put(table))
+    yield from _owned(table, "put", "rows json, deleted json", "void", _put(table), _SETTINGS)
     pages = "TABLE (compared_key text, compared_value text)"
     yield from _owned(table, "rows", "after json", pages, _rows(table), _BY_KEY)
     for operation in ("put", "rows"):
-        yield SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(
-            function_of(operation, table.full_name), Identifier(APPLIER_ROLE)
-        )
+        function = function_of(operation, table.full_name)
+        yield f"GRANT EXECUTE ON FUNCTION {function} TO {APPLIER_ROLE}"
 
 
-def _note(table: Table) -> Iterator[Composed]:
+def _note(table: Table) -> Iterator[str]:
     """Yields the triggers that note rows: they only read columns, and run nothing of the owner's.
 
     They are not deferrable, so that no SET CONSTRAINTS reaches them, and what they write lives and
     dies with the savepoint.
     """
     exact = all(column.is_enum or column.base_type in KEY_TYPES for column in table.noted_columns)
-    row = _object((column.name, _noted(column)) for column in table.noted_columns)
     # Only texts of other types depend on settings such as DateStyle.
     settings = _PATH if exact else _SETTINGS
     if table.is_partitioned:
         yield from _row_note(table, settings)
     for operation, rows in TRIGGERS.items() if not table.is_partitioned else ():
-        before = SQL("NULL") if operation == "INSERT" else _noted_rows(row, SQL("old_rows"))
-        after = SQL("NULL") if operation == "DELETE" else _noted_rows(row, SQL("new_rows"))
-        source = SQL("old_rows" if operation == "DELETE" else "new_rows")
-        function = function_of(f"note {operation.lower()}", table.full_name)
-        yield _noting(function, settings, _added_note(table, before, after, source))
-        event = f"AFTER {operation} ON {{}} REFERENCING {rows} FOR EACH STATEMENT"
-        yield _trigger((table.schema, table.name), operation, event, function)
-    truncated = SQL("INSERT INTO groupcert.notes (relation) VALUES ({});").format(
-        Literal(f"{TRUNCATED}{table.full_name}")
-    )
-    for relation in _relations(table):
-        name = Identifier(*relation)
-        body = _added_note(table, _noted_rows(row, name), SQL("NULL"), name)
-        function = function_of("note truncate", ".".join(relation))
-        yield _noting(function, settings, SQL("{} {}").format(body, truncated))
-        yield _trigger(relation, TRUNCATE, "BEFORE TRUNCATE ON {} FOR EACH STATEMENT", function)
+        before = "NULL" if operation == "INSERT" else _noted_rows(table, "old_rows")
+        after = "NULL" if operation == "DELETE" else _noted_rows(table, "new_rows")
+        body = _added_note(table, before, after)
+        body += f" WHERE EXISTS (SELECT FROM {'old' if operation == 'DELETE' else 'new'}_rows);"
+        event = f"AFTER {operation} ON {table.quoted} REFERENCING {rows} FOR EACH STATEMENT"
+        yield from _trigger(table.full_name, operation, event, settings, body)
+    for relation in table.relations:
+        name = quoted(*relation)
+        body = _added_note(table, _noted_rows(table, name), "NULL")
+        body += (
+            f" WHERE EXISTS (SELECT FROM {name});"
+            " INSERT INTO groupcert.notes (relation)"
+            f" VALUES ({literal(f'{TRUNCATED}{table.full_name}')});"
+        )
+        event = f"BEFORE TRUNCATE ON {name} FOR EACH STATEMENT"
+        yield from _trigger(".".join(relation), TRUNCATE, event, settings, body)
 
 
-def _row_note(table: Table, settings: Composable) -> Iterator[Composed]:
+def _row_note(table: Table, settings: str) -> Iterator[str]:
     """Yields the trigger that notes rows of a partitioned table, one by one: PostgreSQL shows a
     statement's trigger no row that MERGE moves to another partition.
     """
-    sides = (
-        _object((column.name, _noted(column, side)) for column in table.noted_columns)
-        for side in ("old", "new")
+    before, after = (_noted_rows(table, f"(SELECT {side}.*) {side}") for side in ("old", "new"))
+    body = _added_note(
+        table,
+        f"CASE WHEN TG_OP <> 'INSERT' THEN {before} END",
+        f"CASE WHEN TG_OP <> 'DELETE' THEN {after} END",
     )
-    body = SQL(
-        "INSERT INTO groupcert.notes (relation, before, after) VALUES ({},"
-        " CASE WHEN TG_OP <> 'INSERT' THEN json_build_array({}) END,"
-        " CASE WHEN TG_OP <> 'DELETE' THEN json_build_array({}) END);"
-    ).format(Literal(function_name("changes", table.full_name)), *sides)
-    function = function_of("note update", table.full_name)
-    yield _noting(function, settings, body)
-    event = "AFTER INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW"
-    yield _trigger((table.schema, table.name), "UPDATE", event, function)
+    event = f"AFTER INSERT OR UPDATE OR DELETE ON {table.quoted} FOR EACH ROW"
+    yield from _trigger(table.full_name, "UPDATE", event, settings, f"{body};")
 
 
-def _relations(table: Table) -> list[tuple[str, str]]:
-    """Returns the table and its partitions: TRUNCATE may name any of them."""
-    return [(table.schema, table.name), *table.partitions]
-
-
-def _noting(function: Identifier, settings: Composable, body: Composable) -> Composed:
-    return SQL(
-        "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
-    ).format(function, settings, _body(SQL("BEGIN {} RETURN NULL; END").format(body)))
-
-
-def _trigger(
-    relation: tuple[str, str], operation: str, event: str, function: Identifier
-) -> Composed:
-    return SQL("CREATE TRIGGER {} {} EXECUTE FUNCTION {}()").format(
-        Identifier(f"groupcert_{operation.lower()}"),
-        SQL(event).format(Identifier(*relation)),
-        function,
+def _trigger(relation: str, operation: str, event: str, settings: str, body: str) -> Iterator[str]:
+    function = function_of(f"note {operation.lower()}", relation)
+    yield (
+        f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER"
+        f" {settings} AS {_body(f'BEGIN {body} RETURN NULL; END')}"
+    )
+    yield (
+        f"CREATE OR REPLACE TRIGGER groupcert_{operation.lower()} {event}"
+        f" EXECUTE FUNCTION {function}()"
     )
 
 
-def _added_note(
-    table: Table, before: Composable, after: Composable, source: Composable
-) -> Composable:
-    """Returns the INSERT that notes the rows of a source, if it has any."""
-    return SQL(
-        "INSERT INTO groupcert.notes (relation, before, after)"
-        " SELECT {}, {}, {} WHERE EXISTS (SELECT FROM {});"
-    ).format(Literal(function_name("changes", table.full_name)), before, after, source)
+def _added_note(table: Table, before: str, after: str) -> str:
+    """Returns the INSERT that notes rows before and after, which a condition may follow."""
+    name = literal(_function_name("changes", table.full_name))
+    return f"INSERT INTO groupcert.notes (relation, before, after) SELECT {name}, {before}, {after}"
 
 
-def _noted_rows(row: Composable, source: Composable) -> Composable:
-    return SQL("(SELECT json_agg({}) FROM {})").format(row, source)
+def _noted_rows(table: Table, source: str) -> str:
+    """Returns the noted columns of all rows of a source as JSON takes them: a value where JSON has
+    it exactly, else its text.
+    """
+    columns = (
+        column.quoted
+        if column.is_built_in and column.base_type in KEY_TYPES
+        else f"{_text(column.quoted)} AS {column.quoted}"
+        for column in table.noted_columns
+    )
+    return f"(SELECT json_agg({_ROW}) FROM (SELECT {', '.join(columns)} FROM {source}) {_ROW})"
 
 
 def _is_plain(table: Table) -> bool:
@@ -246,9 +212,8 @@ def _is_plain(table: Table) -> bool:
     nothing of its owner's.
     """
     parts = [part.expression for unique in table.unique_keys for part in unique.parts]
-    are_columns = all(
-        part.isidentifier() for part in parts
-    )  # A quoted one is as good as any other.
+    # A quoted name counts as any other expression.
+    are_columns = all(part.isidentifier() for part in parts)
     if table.refusals or not are_columns or any(each.predicate for each in table.unique_keys):
         return False
     return all(
@@ -259,365 +224,246 @@ def _is_plain(table: Table) -> bool:
 
 
 def _owned(
-    table: Table,
-    operation: str,
-    parameters: str,
-    returns: str,
-    body: Composable,
-    settings: Composable = _SETTINGS,
-) -> Iterator[Composed]:
+    table: Table, operation: str, parameters: str, returns: str, body: str, settings: str
+) -> Iterator[str]:
     """Yields the statements that make a function which runs as the table's owner, and which nobody
     else may call.
     """
     function = function_of(operation, table.full_name)
-    yield SQL(
-        "CREATE OR REPLACE FUNCTION {}({}) RETURNS {} LANGUAGE plpgsql SECURITY DEFINER {} AS {}"
-    ).format(function, SQL(parameters), SQL(returns), settings, _body(body))
-    yield SQL("ALTER FUNCTION {} OWNER TO {}").format(function, Identifier(table.owner))
-    yield SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(function)
+    yield (
+        f"CREATE OR REPLACE FUNCTION {function}({parameters}) RETURNS {returns} LANGUAGE plpgsql"
+        f" SECURITY DEFINER {settings} AS {_body(body)}"
+    )
+    yield f"ALTER FUNCTION {function} OWNER TO {quoted(table.owner)}"
+    yield f"REVOKE ALL ON FUNCTION {function} FROM PUBLIC"
 
 
-def _changes(table: Table) -> Composable:
+def _changes(table: Table) -> str:
     """Returns the body that answers with lines. A line's first letter tells what it is: "+" a row
     that is there now, its key as JSON and, behind a line break, its value; "-" the key of a row
     that is not; "!" an item.
     """
-    key = [table.column(name) for name in table.key]
-    path = SQL("to_json({})::text").format(_path(table, "noted"))
+    path = f"to_json({_path(table, 'noted')})::text"
     # A loop: for the few rows of most transactions, it takes half as long as a join does.
-    rows = SQL(
-        "FOR noted IN SELECT DISTINCT {names} FROM {source} LOOP"
-        " SELECT {value} INTO written FROM {table} t WHERE {same}; IF FOUND THEN"
-        " RETURN NEXT '+' || {path} || E'\\n' || written; ELSE RETURN NEXT '-' || {path}; END IF;"
-        " END LOOP;"
-    ).format(
-        names=SQL(", ").join(map(Identifier, table.key)),
-        source=_records(key, SQL("keys")),
-        value=_value(table, table.columns),
-        table=Identifier(table.schema, table.name),
-        same=SQL(" AND ").join(SQL("t.{0} = noted.{0}").format(Identifier(n)) for n in table.key),
-        path=path,
-    )
-    refusal = _refusal(table) if table.refusals else SQL("")
+    rows = f"""
+    FOR noted IN SELECT DISTINCT {_listed(table.key)} FROM {records(table.key_columns, "keys")} LOOP
+        SELECT {_value(table, table.columns)} INTO written FROM {table.quoted} t
+        WHERE {same(table, "noted")};
+        IF FOUND THEN
+            RETURN NEXT '+' || {path} || E'\n' || written;
+        ELSE
+            RETURN NEXT '-' || {path};
+        END IF;
+    END LOOP;"""
     entries = [
-        SQL("SELECT {}, {}, {} FROM notes r {}").format(_CHANGE, Literal(sign), item, where)
+        f"SELECT {_CHANGE}, {sign}, {item} FROM notes r {where}"
         for item, sign, where in _entries(table)
     ]
-    body = SQL("{} BEGIN {} {} {} END")
-    if not entries:
-        return body.format(_CHANGED, refusal, rows, SQL(""))
-    notes = SQL(
-        "WITH notes AS MATERIALIZED (SELECT 1 AS {change}, r.* FROM {new}"
-        " UNION ALL SELECT -1, r.* FROM {old})"
-    ).format(
-        change=_CHANGE,
-        new=_records(table.noted_columns, SQL("$2")),
-        old=_records(table.noted_columns, SQL("$1")),
-    )
     # Most statements change no key: then there is no entry to look for.
     # A value that a transaction both takes and gives up again makes no item.
-    items = SQL(
-        "IF $1::text IS DISTINCT FROM $2::text THEN RETURN QUERY {} SELECT '!' || item FROM ({})"
-        " entry (change, sign, item) GROUP BY item, sign HAVING CASE sign WHEN 0 THEN"
-        " sum(change) <> 0 ELSE sum(change) * sign > 0 END; END IF;"
-    ).format(notes, SQL(" UNION ALL ").join(entries))
-    return body.format(_CHANGED, refusal, rows, items)
+    items = f"""
+    IF $1::text IS DISTINCT FROM $2::text THEN
+        RETURN QUERY WITH notes AS MATERIALIZED (
+            SELECT 1 AS {_CHANGE}, r.* FROM {records(table.noted_columns, "$2")}
+            UNION ALL SELECT -1, r.* FROM {records(table.noted_columns, "$1")})
+        SELECT '!' || item FROM ({" UNION ALL ".join(entries)}) entry (change, sign, item)
+        GROUP BY item, sign
+        HAVING CASE sign WHEN 0 THEN sum(change) <> 0 ELSE sum(change) * sign > 0 END;
+    END IF;"""
+    refusal = _refusal(table) if table.refusals else ""
+    return f"{_CHANGED} BEGIN {refusal} {rows} {items if entries else ''} END"
 
 
-def _refusal(table: Table) -> Composable:
+def _refusal(table: Table) -> str:
     """Returns the statement that raises where a row would be refused elsewhere. Here a session's
     settings have decided, such as its search path; there those of `put` do, which are this
     function's.
     """
-    noted = Identifier("groupcert noted")
-    same = SQL(" AND ").join(
-        SQL("{}.{} = {}.{}").format(
-            Identifier(table.name), Identifier(name), noted, Identifier(name)
-        )
-        for name in table.key
-    )
-    key = SQL(", ").join(
-        SQL("{} {}").format(Identifier(name), SQL(table.column(name).type)) for name in table.key
-    )
-    return SQL(
-        "IF EXISTS (SELECT FROM json_to_recordset($2) AS {noted}({key}), LATERAL (SELECT FROM"
-        " {table} WHERE {same} AND ({refusals}) OFFSET 0) refused) THEN RAISE check_violation"
-        " USING MESSAGE = {message}, HINT = {hint}; END IF;"
-    ).format(
-        noted=noted,
-        key=key,
-        table=Identifier(table.schema, table.name),
-        same=same,
-        refusals=SQL(" OR ").join(SQL(refusal) for refusal in table.refusals),
-        message=Literal(f"a row of {table.full_name} would be refused at other servers"),
-        hint=Literal(
-            "A CHECK, a generated column or an index has another value by search_path = pg_catalog,"
-            " timezone = UTC and datestyle = ISO."
-        ),
-    )
+    own = quoted(table.name)
+    has_key = " AND ".join(f"{own}.{name} = {_ROW}.{name}" for name in map(quoted, table.key))
+    has_value = " OR ".join(table.refusals)
+    message = literal(f"a row of {table.full_name} would be refused at other servers")
+    return f"""
+    IF EXISTS (SELECT FROM {records(table.key_columns, "$2", _ROW)}, LATERAL (
+        SELECT FROM {table.quoted} WHERE {has_key} AND ({has_value}) OFFSET 0) refused
+    ) THEN
+        RAISE check_violation USING MESSAGE = {message}, HINT =
+            'A CHECK, a generated column or an index has another value by search_path ='
+            ' pg_catalog, timezone = UTC and datestyle = ISO.';
+    END IF;"""
 
 
-def _entries(table: Table) -> Iterator[tuple[Composable, int, Composable]]:
+def _entries(table: Table) -> Iterator[tuple[str, int, str]]:
     """Yields the texts of items, by rows `r`; the sign of the change that makes one (0: either);
     and which rows have one.
     """
     for unique in table.unique_keys:
-        parts = [SQL(f"({part.expression})") for part in unique.parts]
-        conditions: list[Composable] = [SQL(f"({unique.predicate})")] if unique.predicate else []
+        conditions = [f"({unique.predicate})"] if unique.predicate else []
         if unique.nulls_differ:
-            conditions += [SQL("{} IS NOT NULL").format(part) for part in parts]
-        item = _item(f"{table.full_name}/{unique.name}", unique.parts)
-        yield item, 0, _where(conditions)
-    for reference in table.parents:
-        yield _referred(
-            table, reference.parent, reference.parent_columns, reference.child_columns, 1
-        )
-    for reference in table.children:
-        columns = reference.parent_columns
-        yield _referred(table, table.full_name, columns, columns, -1)
+            conditions += [f"({part.expression}) IS NOT NULL" for part in unique.parts]
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        yield _item(f"{table.full_name}/{unique.name}", unique.parts), 0, where
+    for of in table.parents:
+        yield _referred(table, of.parent, of.parent_columns, of.child_columns, 1)
+    for of in table.children:
+        yield _referred(table, table.full_name, of.parent_columns, of.parent_columns, -1)
 
 
 def _referred(
     table: Table, parent: str, parent_columns: Sequence[str], columns: Sequence[str], sign: int
-) -> tuple[Composable, int, Composable]:
+) -> tuple[str, int, str]:
     pairs = sorted(zip(parent_columns, columns, strict=True))
     names = ",".join(name for name, _ in pairs)
-    parts = [
-        KeyPart(Identifier(name).as_string(None), table.column(name).base_type) for _, name in pairs
-    ]
-    filled = [SQL(f"{part.expression} IS NOT NULL") for part in parts]
-    return _item(f"{parent}/referenced ({names})", parts), sign, _where(filled)
+    parts = [KeyPart(quoted(name), table.column(name).base_type) for _, name in pairs]
+    filled = " AND ".join(f"{part.expression} IS NOT NULL" for part in parts)
+    return _item(f"{parent}/referenced ({names})", parts), sign, f"WHERE {filled}"
 
 
-def _where(conditions: Sequence[Composable]) -> Composable:
-    return SQL("WHERE {}").format(SQL(" AND ").join(conditions)) if conditions else SQL("")
-
-
-def _item(name: str, parts: Sequence[KeyPart]) -> Composable:
+def _item(name: str, parts: Sequence[KeyPart]) -> str:
     """Returns the text of an item; values that differ give texts that differ."""
-    texts = (SQL("quote_nullable({})").format(_key_text(part)) for part in parts)
-    return SQL("{} || concat_ws(',', {})").format(Literal(f"{name}/"), SQL(", ").join(texts))
+    texts = ", ".join(f"quote_nullable({_key_text(part)})" for part in parts)
+    return f"{literal(f'{name}/')} || concat_ws(',', {texts})"
 
 
-def _key_text(part: KeyPart) -> Composable:
+def _key_text(part: KeyPart) -> str:
     """Returns the text of a key's value: equal if and only if PostgreSQL holds the values equal."""
-    value = SQL(f"({part.expression})")
+    value = f"({part.expression})"
     if part.base_type == "numeric":
-        return SQL("trim_scale({})::text").format(value)
-    return SQL("{}::text").format(value) if part.base_type in KEY_TYPES else _text(value)
+        return f"trim_scale({value})::text"
+    return f"{value}::text" if part.base_type in KEY_TYPES else _text(value)
 
 
-def _text(value: Composable) -> Composable:
+def _text(value: str) -> str:
     """Returns the text of a value of a type that is not PostgreSQL's: `::text` might be a cast of a
     user's, which `format` does not ask.
     """
-    return SQL(
-        "CASE WHEN {0} IS NOT DISTINCT FROM NULL THEN NULL ELSE format('%s', {0}) END"
-    ).format(value)
+    return f"CASE WHEN {value} IS NOT DISTINCT FROM NULL THEN NULL ELSE format('%s', {value}) END"
 
 
-def _path(table: Table, row: str) -> Composable:
+def _path(table: Table, row: str) -> str:
     """Returns the key of a row: `schema.table/value`, "/" and "%" in values of several escaped."""
-    texts: list[Composable] = [
-        _key_text(KeyPart(Identifier(row, name).as_string(None), table.column(name).base_type))
-        for name in table.key
+    texts = [
+        _key_text(KeyPart(f"{row}.{column.quoted}", column.base_type))
+        for column in table.key_columns
     ]
     if len(texts) > 1:
-        texts = [SQL("replace(replace({}, '%', '%25'), '/', '%2F')").format(text) for text in texts]
-    joined = SQL(" || '/' || ").join(texts)
-    return SQL("{} || {}").format(Literal(f"{table.full_name}/"), joined)
+        texts = [f"replace(replace({text}, '%', '%25'), '/', '%2F')" for text in texts]
+    return " || '/' || ".join([f"{literal(f'{table.full_name}/')} || {texts[0]}", *texts[1:]])
 
 
-def _value(table: Table, columns: Sequence[Column]) -> Composable:
+def _value(table: Table, columns: Sequence[Column]) -> str:
     """Returns a row's value: the text of a JSON object of columns of `t` (see `rows.py`)."""
-    return SQL("{} || '}}'").format(
-        SQL(" || ").join(
-            SQL("{} || {}").format(
-                Literal(f"{',' if place else '{'}{json.dumps(column.name, ensure_ascii=False)}:"),
-                _json(column),
-            )
-            for place, column in enumerate(columns)
-        )
-    )
+    values = ", ".join(f"{_carried(column)} AS {column.quoted}" for column in columns)
+    return f"(SELECT row_to_json({_ROW})::text FROM (SELECT {values}) {_ROW})"
 
 
-def _json(column: Column) -> Composable:
-    """Returns JSON for a column of `t`: integers as numbers, others as PostgreSQL's texts."""
-    value = Identifier("t", column.name)
+def _carried(column: Column) -> str:
+    """Returns a column of `t` as JSON has it: integers as numbers, others as PostgreSQL's texts."""
+    value = f"t.{column.quoted}"
     if column.base_type in _INTEGERS:
-        return SQL("coalesce({}::text, 'null')").format(value)
+        return f"{value}::{column.base_type}"
     is_exact = column.is_built_in and column.base_type != "character"  # Its cast drops blanks.
-    text = SQL("{}::text").format(value) if is_exact else _text(value)
-    return SQL("coalesce(to_json({})::text, 'null')").format(text)
+    return f"{value}::text" if is_exact else _text(value)
 
 
-def _put(table: Table) -> Composable:
+def _put(table: Table) -> str:
     """Returns the body that deletes rows by their keys, and puts rows, new or not.
 
     Of a table with other unique indexes a row that is there is updated where it is, so that a child
     that refers to it keeps its lock. Values may have moved between rows of a transaction, in an
     order that nobody knows any more: then all rows are deleted before they are put.
     """
-    key = [table.column(name) for name in table.key]
-    delete = _for_each(key, "$2", _delete(table))
-    move = SQL("{} {}").format(_for_each(table.columns, "$1", _delete(table)), _insert(table))
+    delete = f"DELETE FROM {table.quoted} t WHERE {same(table, 'r')};"
+    insert = f"INSERT INTO {table.quoted} ({_listed(table.written)}) OVERRIDING SYSTEM VALUE"
+    insert += f" SELECT {', '.join(f'r.{quoted(name)}' for name in table.written)}"
+    rows = records(table.columns, "$1")
+    move = f"{_for_each(table.columns, '$1', delete)} {insert} FROM {rows};"
+    others = [name for name in table.written if name not in table.key]
     if any(each.is_always_identity and each.name not in table.key for each in table.columns):
-        put: Composable = move  # UPDATE takes no value of such a column.
+        put = move  # UPDATE takes no value of such a column.
     elif table.unique_keys or not table.has_immediate_key:
-        body = SQL("{} IF NOT FOUND THEN {} END IF;").format(_update(table), _insert(table, "r"))
-        put = SQL("BEGIN {} EXCEPTION WHEN unique_violation THEN {} END;").format(
-            _for_each(table.columns, "$1", body), move
-        )
+        # The UPDATE of a table with nothing but a key finds whether the row is there.
+        updates = ", ".join(f"{name} = r.{name}" for name in map(quoted, others or table.key))
+        update = f"UPDATE {table.quoted} t SET {updates} WHERE {same(table, 'r')};"
+        body = f"{update} IF NOT FOUND THEN {insert}; END IF;"
+        loop = _for_each(table.columns, "$1", body)
+        put = f"BEGIN {loop} EXCEPTION WHEN unique_violation THEN {move} END;"
     else:
-        put = _upsert(table)
-    return SQL(
-        "DECLARE r record; BEGIN IF $2 IS NOT NULL THEN {} END IF;"
-        " IF $1 IS NOT NULL THEN {} END IF; SET CONSTRAINTS ALL IMMEDIATE; END"
-    ).format(delete, put)
+        updates = ", ".join(f"{name} = EXCLUDED.{name}" for name in map(quoted, others))
+        action = f"UPDATE SET {updates}" if updates else "NOTHING"
+        put = f"{insert} FROM {rows} ON CONFLICT ({_listed(table.key)}) DO {action};"
+    return f"""
+    DECLARE r record;
+    BEGIN
+        IF $2 IS NOT NULL THEN {_for_each(table.key_columns, "$2", delete)} END IF;
+        IF $1 IS NOT NULL THEN {put} END IF;
+        SET CONSTRAINTS ALL IMMEDIATE;
+    END"""
 
 
-def _rows(table: Table) -> Composable:
+def _rows(table: Table) -> str:
     """Returns the body that answers with a page of rows behind a key, NULL: the first ones. Servers
     may have columns in other orders: here they are in that of their names.
 
     A session whose snapshot is older than a TRUNCATE would find the table empty, or what writes it
     anew, as VACUUM FULL does: then it raises.
     """
-    key = [table.column(name) for name in table.key]
-    names = SQL(", ").join(Identifier("t", name) for name in table.key)
-    behind = SQL("WHERE ({}) > ({})").format(
-        names, SQL(", ").join(Identifier("r", name) for name in table.key)
-    )
-    first, following = (
-        SQL(
-            "FOR compared_key, compared_value IN SELECT {}, {} FROM {} t {} ORDER BY {} LIMIT {}"
-            " LOOP RETURN NEXT; compared_bytes := compared_bytes + octet_length(compared_value);"
-            " EXIT WHEN compared_bytes > {}; END LOOP;"
-        ).format(
-            _path(table, "t"),
-            _value(table, sorted(table.columns)),
-            Identifier(table.schema, table.name),
-            where,
-            names,
-            Literal(PAGE_ROWS),
-            Literal(PAGE_BYTES),
-        )
-        for where in (SQL(""), behind)
-    )
-    relations = (
-        Literal(Identifier(*relation).as_string(None)) for relation in sorted(_relations(table))
-    )
-    return SQL(
-        "DECLARE r record; compared_bytes bigint := 0; BEGIN IF $1 IS NULL THEN {} ELSE"
-        " SELECT * INTO r FROM {}; {} END IF;"
-        " IF EXISTS (SELECT FROM pg_class WHERE oid = ANY(ARRAY[{}]::regclass[])"
-        " AND pg_relation_filenode(oid) <> relfilenode) THEN"
-        " RAISE object_not_in_prerequisite_state USING MESSAGE = {}; END IF; END"
-    ).format(
-        first,
-        _records(key, SQL("$1")),
-        following,
-        SQL(", ").join(relations),
-        Literal(f"{table.full_name} was truncated or written anew meanwhile"),
-    )
+    own, behind = (", ".join(f"{row}.{quoted(name)}" for name in table.key) for row in ("t", "r"))
+    relations = ", ".join(literal(quoted(*relation)) for relation in sorted(table.relations))
+    message = literal(f"{table.full_name} was truncated or written anew meanwhile")
+    return f"""
+    DECLARE r record; compared_bytes bigint := 0;
+    BEGIN
+        SELECT * INTO r FROM {records(table.key_columns, "$1")};
+        FOR compared_key, compared_value IN
+            SELECT {_path(table, "t")}, {_value(table, sorted(table.columns))}
+            FROM {table.quoted} t WHERE $1 IS NULL OR ({own}) > ({behind})
+            ORDER BY {own} LIMIT {PAGE_ROWS}
+        LOOP
+            RETURN NEXT;
+            compared_bytes := compared_bytes + octet_length(compared_value);
+            EXIT WHEN compared_bytes > {PAGE_BYTES};
+        END LOOP;
+        IF EXISTS (SELECT FROM pg_class WHERE oid = ANY(ARRAY[{relations}]::regclass[])
+                   AND pg_relation_filenode(oid) <> relfilenode) THEN
+            RAISE object_not_in_prerequisite_state USING MESSAGE = {message};
+        END IF;
+    END"""
 
 
-def _for_each(columns: Sequence[Column], source: str, body: Composable) -> Composable:
+def _for_each(columns: Sequence[Column], source: str, body: str) -> str:
     """Returns a loop over rows: one statement a row finds it by its key, whatever the planner
     believes of the number of rows.
     """
-    return SQL("FOR r IN SELECT * FROM {} LOOP {} END LOOP;").format(
-        _records(columns, SQL(source)), body
-    )
+    return f"FOR r IN SELECT * FROM {records(columns, source)} LOOP {body} END LOOP;"
 
 
-def _same(table: Table) -> Composable:
-    return SQL(" AND ").join(SQL("t.{0} = r.{0}").format(Identifier(name)) for name in table.key)
+def same(table: Table, row: str) -> str:
+    """Returns the condition that a row of the table `t` has the key of another row."""
+    return " AND ".join(f"t.{name} = {row}.{name}" for name in map(quoted, table.key))
 
 
-def _delete(table: Table) -> Composable:
-    name = Identifier(table.schema, table.name)
-    return SQL("DELETE FROM {} t WHERE {};").format(name, _same(table))
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(quoted, names))
 
 
-def _insert(table: Table, row: str = "") -> Composable:
-    """Returns the INSERT of the row of a variable, or of all rows."""
-    names = [Identifier(column) for column in _written(table)]
-    values = SQL(", ").join(SQL("r.{}").format(name) for name in names)
-    source = SQL("") if row else SQL("FROM {}").format(_records(table.columns, SQL("$1")))
-    return SQL("INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} {};").format(
-        Identifier(table.schema, table.name), SQL(", ").join(names), values, source
-    )
-
-
-def _upsert(table: Table) -> Composable:
-    others = [Identifier(name) for name in _written(table) if name not in table.key]
-    updates = SQL(", ").join(SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
-    insert = _insert(table).as_string(None).removesuffix(";")
-    return SQL("{} ON CONFLICT ({}) DO {};").format(
-        SQL(insert),
-        SQL(", ").join(map(Identifier, table.key)),
-        SQL("UPDATE SET {}").format(updates) if others else SQL("NOTHING"),
-    )
-
-
-def _update(table: Table) -> Composable:
-    """Returns the UPDATE of the row of `r`. That of a table with nothing but a key changes nothing,
-    and finds whether the row is there.
-    """
-    names = [name for name in _written(table) if name not in table.key] or [*table.key]
-    updates = SQL(", ").join(SQL("{0} = r.{0}").format(Identifier(name)) for name in names)
-    name = Identifier(table.schema, table.name)
-    return SQL("UPDATE {} t SET {} WHERE {};").format(name, updates, _same(table))
-
-
-def _records(columns: Sequence[Column], source: Composable) -> Composable:
-    """Returns rows `r` of a JSON array of objects, their columns typed.
+def records(columns: Sequence[Column], source: str, alias: str = "r") -> str:
+    """Returns rows of a JSON array of objects, their columns typed.
 
     JSON is loaded as its text first: a string would be taken for a JSON string.
     """
-    described = SQL(", ").join(
-        SQL("{} {}").format(Identifier(column.name), SQL(_loaded_type(column)))
-        for column in columns
-    )
-    records = SQL("json_to_recordset({}) AS r({})").format(source, described)
+    described = ", ".join(f"{column.quoted} {_loaded_type(column)}" for column in columns)
+    loaded = f"json_to_recordset({source}) AS {alias}({described})"
     if not any(column.base_type in JSON_TYPES for column in columns):
-        return records
-    values = SQL(", ").join(
-        SQL("r.{0}::{1} AS {0}").format(Identifier(column.name), SQL(column.type))
-        if column.base_type in JSON_TYPES
-        else Identifier("r", column.name)
-        for column in columns
-    )
-    return SQL("(SELECT {} FROM {}) r").format(values, records)
+        return loaded
+    values = ", ".join(f"{column.quoted}::{column.type} AS {column.quoted}" for column in columns)
+    return f"(SELECT {values} FROM {loaded}) {alias}"
 
 
 def _loaded_type(column: Column) -> str:
     return "text" if column.base_type in JSON_TYPES else column.type
 
 
-def _noted(column: Column, *row: str) -> Composable:
-    """Returns a noted column as JSON takes it: its value where JSON has it exactly, else text."""
-    name = Identifier(*row, column.name)
-    return name if column.is_built_in and column.base_type in KEY_TYPES else _text(name)
-
-
-def _object(values: Iterator[tuple[str, Composable]]) -> Composable:
-    pairs = [SQL("{}, {}").format(Literal(name), value) for name, value in values]
-    parts = [
-        SQL("json_build_object({})").format(SQL(", ").join(pairs[first : first + PAIRS_MAX]))
-        for first in range(0, len(pairs), PAIRS_MAX)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    joined = SQL(" || ").join(SQL("{}::jsonb").format(part) for part in parts)
-    return SQL("({})::json").format(joined)
-
-
-def _written(table: Table) -> list[str]:
-    return [column.name for column in table.columns if column.is_written]
-
-
-def _body(body: Composable) -> Literal:
+def _body(body: str) -> str:
     """Returns a function's body; columns of tables come before parameters of the same name."""
-    return Literal("#variable_conflict use_column\n" + body.as_string(None))
+    return literal(f"#variable_conflict use_column\n{body}")

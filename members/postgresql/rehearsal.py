@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
-from .functions import function_of
-from .tables import Column, Table
+from .functions import function_of, records, same
+from .tables import Column, Table, literal, quoted
 
 EXISTING_ROWS = 20
 PLACES = 3
@@ -120,22 +119,18 @@ def _put(
     values: list[str],
     deleted: "list[dict[str, Any]] | None" = None,
 ) -> None:
-    call = sql.SQL("SELECT {}({}, {})").format(
-        function_of("put", table.full_name),
-        sql.Literal(f"[{','.join(values)}]"),
-        sql.Literal(json.dumps(deleted) if deleted else None),
-    )
-    connection.execute(call)
+    function = function_of("put", table.full_name).replace("%", "%%")
+    rows = f"[{','.join(values)}]", json.dumps(deleted) if deleted else None
+    connection.execute(f"SELECT {function}(%s, %s)".encode(), rows)
 
 
 def _values(
     connection: "psycopg.Connection[Any]", table: Table, keys: "list[dict[str, Any]]"
 ) -> list[str]:
     """Returns the values of rows as the group would carry them."""
-    call = sql.SQL("SELECT {}(NULL, {})").format(
-        function_of("changes", table.full_name), sql.Literal(json.dumps(keys))
-    )
-    lines = [line for (line,) in connection.execute(call).fetchall()]
+    function = function_of("changes", table.full_name).replace("%", "%%")
+    query = f"SELECT {function}(NULL, %s)".encode()
+    lines = [line for (line,) in connection.execute(query, (json.dumps(keys),)).fetchall()]
     return sorted(line.partition("\n")[2] for line in lines if line[0] == "+")
 
 
@@ -143,30 +138,19 @@ def _texts(
     connection: "psycopg.Connection[Any]", table: Table, keys: "list[dict[str, Any]]"
 ) -> list[str]:
     """Returns the texts of rows as PostgreSQL itself writes them."""
-    name = sql.Identifier(table.schema, table.name)
-    key = sql.SQL(", ").join(
-        sql.SQL("{} {}").format(sql.Identifier(of), sql.SQL(table.column(of).type))
-        for of in table.key
+    given = records(table.key_columns, literal(json.dumps(keys)))
+    query = (
+        f"SELECT format('%s', t.*) FROM {table.quoted} t JOIN {given} ON {same(table, 'r')}"
+        " ORDER BY 1"
     )
-    same = sql.SQL(" AND ").join(
-        sql.SQL("t.{0} = r.{0}").format(sql.Identifier(of)) for of in table.key
-    )
-    query = sql.SQL(
-        "SELECT format('%s', t.*) FROM {} t JOIN json_to_recordset({}) AS r({}) ON {} ORDER BY 1"
-    ).format(name, sql.Literal(json.dumps(keys)), key, same)
-    return [text for (text,) in connection.execute(query).fetchall()]
+    return [text for (text,) in connection.execute(query.encode()).fetchall()]
 
 
 def _existing(connection: "psycopg.Connection[Any]", table: Table) -> "list[dict[str, Any]]":
     """Returns keys of rows that are there, as texts."""
-    texts = sql.SQL(", ").join(
-        sql.SQL("{}, format('%s', {})").format(sql.Literal(of), sql.Identifier(of))
-        for of in table.key
-    )
-    query = sql.SQL("SELECT json_build_object({}) FROM {} LIMIT {}").format(
-        texts, sql.Identifier(table.schema, table.name), sql.Literal(EXISTING_ROWS)
-    )
-    return [key for (key,) in connection.execute(query).fetchall()]
+    texts = ", ".join(f"format('%s', {name}) AS {name}" for name in map(quoted, table.key))
+    query = f"SELECT {texts} FROM {table.quoted} LIMIT {EXISTING_ROWS}"
+    return connection.cursor(row_factory=psycopg.rows.dict_row).execute(query.encode()).fetchall()
 
 
 def _made_up(

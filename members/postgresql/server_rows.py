@@ -130,7 +130,7 @@ class ServerRows:
 
     def _page(self, table: Table, behind: bytes) -> list[tuple[bytes, bytes]]:
         """Returns the first rows of a table behind a key; b"": of all. It keeps no lock."""
-        function = function_of("rows", table.full_name).as_string(None).replace("%", "%%")
+        function = function_of("rows", table.full_name).replace("%", "%%")
         try:
             after = json.dumps([key_of(table, behind)]) if behind else None
             query = f"SELECT * FROM {function}(%s)".encode()

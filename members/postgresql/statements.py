@@ -70,7 +70,7 @@ def statement_of(batch: Batch, table_of: TableOf, after: str | None) -> Statemen
 
 @cache
 def _put(table: str) -> str:
-    name = function_of("put", table).as_string(None).replace("%", "%%")
+    name = function_of("put", table).replace("%", "%%")
     return f"{name}(%s, %s)"
 
 

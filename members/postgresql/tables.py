@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.sql import Identifier, Literal
 
 KEY_TYPES = frozenset(
     (
@@ -192,6 +193,11 @@ class Column(NamedTuple):
     is_built_in: bool = True
     """The type below domains comes with PostgreSQL: no cast of a user's applies to it."""
 
+    @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return quoted(self.name)
+
 
 class KeyPart(NamedTuple):
     """A column or an expression of a key, as SQL has it, and the type of its values."""
@@ -250,6 +256,26 @@ class Table:
         return f"{self.schema}.{self.name}"
 
     @property
+    def quoted(self) -> str:
+        """The name as SQL has it."""
+        return quoted(self.schema, self.name)
+
+    @property
+    def relations(self) -> list[tuple[str, str]]:
+        """The table and its partitions: TRUNCATE may name any of them."""
+        return [(self.schema, self.name), *self.partitions]
+
+    @property
+    def key_columns(self) -> list[Column]:
+        """The columns of the primary key, in its order."""
+        return [self.column(name) for name in self.key]
+
+    @property
+    def written(self) -> list[str]:
+        """The names of the columns that statements write."""
+        return [column.name for column in self.columns if column.is_written]
+
+    @property
     def column_names(self) -> frozenset[str]:
         """The names of all columns."""
         return frozenset(column.name for column in self.columns)
@@ -269,6 +295,16 @@ class Table:
     def column(self, name: str) -> Column:
         """Returns a column by its name."""
         return next(column for column in self.columns if column.name == name)
+
+
+def quoted(*name: str) -> str:
+    """Returns a name as SQL has it."""
+    return Identifier(*name).as_string(None)
+
+
+def literal(text: str) -> str:
+    """Returns a text as SQL has it."""
+    return Literal(text).as_string(None)
 
 
 def read_tables(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> list[Table]:

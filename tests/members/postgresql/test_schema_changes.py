@@ -158,7 +158,7 @@ def test_a_change_is_tried_and_then_left_as_attach_would_leave_it(dsn: str) -> N
         executed = connection.execute("SELECT version FROM groupcert.executed").fetchall()
         people = connection.execute("SELECT * FROM people").fetchall()
     assert tables.keys() == {"public.people", "public.teams", "public.pets"}
-    assert "json_build_object('id', \"id\", 'called', \"called\")" in noted
+    assert 'SELECT "id", "called" FROM new_rows' in noted
     assert executed == [(7,)]
     assert people == [(1, "Ann", "red", 2, 2)]
     assert try_at(dsn, change(dsn, "SELECT 1")) == 7

@@ -20,7 +20,7 @@ from groupcert.members.postgresql.functions import PAGE_BYTES, PAGE_ROWS, functi
 from groupcert.members.postgresql.rehearsal import _TEXTS
 from groupcert.members.postgresql.rows import key_of
 from groupcert.members.postgresql.server_rows import ServerRows
-from groupcert.members.postgresql.tables import KEY_TYPES, attached_tables
+from groupcert.members.postgresql.tables import KEY_TYPES, attached_tables, quoted
 
 pytestmark = pytest.mark.database
 
@@ -76,18 +76,11 @@ def carried(dsn: str) -> dict[bytes, object]:
     found: dict[bytes, object] = {}
     with psycopg.connect(dsn) as session:
         for table in attached_tables(session).values():
-            names = sql.SQL(", ").join(
-                sql.SQL("{}, format('%s', {})").format(sql.Literal(name), sql.Identifier(name))
-                for name in table.key
-            )
-            query = sql.SQL(
-                "SELECT {}(NULL, (SELECT coalesce(json_agg(json_build_object({})), '[]') FROM {}))"
-            ).format(
-                function_of("changes", table.full_name),
-                names,
-                sql.Identifier(table.schema, table.name),
-            )
-            for (line,) in session.execute(query).fetchall():
+            function = function_of("changes", table.full_name)
+            names = ", ".join(f"format('%s', {name}) AS {name}" for name in map(quoted, table.key))
+            keys = f"SELECT json_agg(k) FROM (SELECT {names} FROM {table.quoted}) k"
+            query = f"SELECT {function}(NULL, coalesce(({keys}), '[]'))"
+            for (line,) in session.execute(query.encode()).fetchall():
                 if line[0] == "+":
                     key, _, value = line[1:].partition("\n")
                     found[json.loads(key).encode()] = json.loads(value)

@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
     is_of_tables: bool = True
 
 
-_entries, _json, _by_table = functions._entries, functions._json, statements._by_table
+_entries, _carried, _by_table = functions._entries, functions._carried, statements._by_table
 _BY_NUMBER = r"\(SELECT attname FROM pg_attribute WHERE .*?\n.*?place - 1\]\)"
 
 
@@ -41,12 +41,11 @@ def without_predicates(table: tables.Table) -> object:
     return _entries(replace(table, unique_keys=unique_keys))
 
 
-def sliced(column: tables.Column) -> object:
+def sliced(column: tables.Column) -> str:
     """Has arrays begin at 1."""
-    text = _json(column).as_string(None)
-    name = sql.Identifier("t", column.name).as_string(None)
-    is_array = column.base_type.endswith("[]")
-    return sql.SQL(text.replace(name, f"({name})[:]")) if is_array else sql.SQL(text)
+    name = f"t.{column.quoted}"
+    text = _carried(column)
+    return text.replace(name, f"({name})[:]") if column.base_type.endswith("[]") else text
 
 
 def without_deletions(*arguments: Any) -> object:
@@ -57,15 +56,14 @@ def without_deletions(*arguments: Any) -> object:
 @contextmanager
 def without_bounds() -> Iterator[None]:
     """Has arrays begin at 1, in tables that were not tried: a trial keeps such tables out."""
-    with patch.object(functions, "_json", sliced), without_rehearsal():
+    with patch.object(functions, "_carried", sliced), without_rehearsal():
         yield
 
 
 @contextmanager
 def without_refusals() -> Iterator[None]:
     """Has sessions commit rows that other servers refuse, in tables that were not tried."""
-    nothing = sql.SQL("")
-    with patch.object(functions, "_refusal", lambda _: nothing), without_rehearsal():
+    with patch.object(functions, "_refusal", lambda _: ""), without_rehearsal():
         yield
 
 
