@@ -17,7 +17,6 @@ from ..host.loopback import HOST, free_port
 from ..host.postgresql_server import PostgreSqlServer
 from ..host.servers import Server, stop_all
 from ..postgresql.attachment import Attachment, attach
-from ..postgresql.schema_changes import reason_of
 from ..postgresql.sequences import Numbering
 from ..postgresql.status import ask_member
 from .command_process import CommandProcess
@@ -96,8 +95,8 @@ class Primary:
 
     def _why_read_only(self) -> str:
         try:
-            with self.connect() as session:
-                return ask_member(self.dsn).out_of_group or reason_of(session)
+            ((reason,),) = self.query("SELECT out_of_group FROM groupcert.settings")
+            return ask_member(self.dsn).out_of_group or reason or ""
         except (NotServing, psycopg.OperationalError) as error:
             return str(error).strip()
 

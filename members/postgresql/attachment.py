@@ -35,8 +35,13 @@ from .sequences import (
 )
 from .tables import Table, attached_tables, read_tables
 
-CLIENT_SCRIPT = "consistency.sql"
-SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql", CLIENT_SCRIPT)
+SCRIPTS = (
+    "triggers.sql",
+    "place.sql",
+    "standing.sql",
+    "schema_changes.sql",
+    "consistency.sql",
+)
 _FUNCTION = re.compile(
     rb"^CREATE ((?:FUNCTION|PROCEDURE) .*?^[^\n]*\$\$;)$", re.MULTILINE | re.DOTALL
 )
@@ -62,10 +67,6 @@ COPY = "its database is a copy of an attached one"
 """triggers.sql says the same."""
 TOKEN_BYTES = 16
 _LANGUAGE = "plpython3u"
-_CLIENT_SCHEMA = (
-    "SELECT FROM pg_namespace JOIN pg_roles r ON r.oid = nspowner"
-    " WHERE nspname = 'groupcert_client' AND rolsuper"
-)
 
 
 class Attachment(NamedTuple):
@@ -114,18 +115,19 @@ def attach(
     with opened(dsn) as connection:
         check_server(connection, dsn)
         connection.execute(UNWATCHED)
+        is_new, had_language = not is_attached(connection), has_language(connection)
+        is_moved = not is_new and _is_elsewhere(connection, socket)
+        if is_new:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS plpython3u")
+            _install(connection, _scripts().values())
+        elif is_moved:
+            _note_move(connection, dsn, socket)
+        _renew_functions(connection, dsn)
         tables = read_tables(connection, patterns)
         if not tables and new_tables != "refuse":
             expected = "tables to attach; or --new-tables refuse, and tables by ddl"
             raise unsuitable(dsn, f"no table matches {', '.join(patterns)}", expected)
-        is_moved = is_attached(connection) and _is_elsewhere(connection, socket)
-        if is_moved:
-            _note_move(connection, dsn, socket)
-        elif not is_attached(connection):
-            had_language = has_language(connection)
-            if not had_language:
-                connection.execute("CREATE EXTENSION plpython3u")
-            _install(connection, _scripts().values())
+        if is_new:
             write_settings(
                 connection,
                 dsn,
@@ -134,7 +136,6 @@ def attach(
                 set_isolation=set_isolation,
                 patterns=patterns,
             )
-        _renew_functions(connection, dsn)
         make_role(connection)
         grant_rights(connection)
         _note_patterns(connection, patterns)
@@ -186,9 +187,6 @@ def _renew_functions(connection: "psycopg.Connection[Any]", dsn: str) -> None:
     if locked.fetchone() == (True,):
         problem = "its functions are another release's, and its member runs"
         raise unsuitable(dsn, problem, "a member that is stopped before, and started after attach")
-    # One that somebody else has made gets nothing: its owner could put functions in it, too.
-    if connection.execute(_CLIENT_SCHEMA).fetchone() is None:
-        connection.execute(scripts[CLIENT_SCRIPT])
     functions = _FUNCTION.findall(b"".join(scripts.values()))
     _install(connection, [b"CREATE OR REPLACE " + function for function in functions])
 
@@ -225,9 +223,7 @@ def detach(dsn: str) -> list[str]:
         UnsuitableTarget: Nothing is attached.
         NotServing: The server does not answer.
     """
-    with opened(dsn) as connection:
-        if not is_attached(connection):
-            raise unsuitable(dsn, "nothing is attached", "a server after attach")
+    with opened_attached(dsn) as connection:
         connection.execute(UNWATCHED)
         names = [*attached_tables(connection)]
         row = connection.execute(
@@ -282,10 +278,28 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
         raise unsuitable(dsn, str(error).strip(), expected) from error
 
 
+@contextmanager
+def opened_attached(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
+    """Yields a connection as `opened` does. Raises UnsuitableTarget if nothing is attached, too."""
+    with opened(dsn) as connection:
+        check_attached(connection, dsn)
+        yield connection
+
+
 def is_attached(connection: "psycopg.Connection[Any]") -> bool:
     """Returns whether the schema `groupcert` is there."""
     row = connection.execute("SELECT to_regclass('groupcert.settings') IS NOT NULL").fetchone()
     return bool(row and row[0])
+
+
+def check_attached(
+    connection: "psycopg.Connection[Any]",
+    dsn: str,
+    expected: str = "groupcert postgresql attach before",
+) -> None:
+    """Raises UnsuitableTarget unless the schema `groupcert` is there."""
+    if not is_attached(connection):
+        raise unsuitable(dsn, "nothing is attached", expected)
 
 
 def check_server(connection: "psycopg.Connection[Any]", dsn: str) -> None:
@@ -409,6 +423,7 @@ def grant_rights(connection: "psycopg.Connection[Any]") -> None:
     role, database = sql.Identifier(APPLIER_ROLE), sql.Identifier(connection.info.dbname)
     connection.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, role))
     connection.execute(sql.SQL("GRANT USAGE ON SCHEMA groupcert TO {}").format(role))
+    connection.execute(sql.SQL("GRANT SELECT ON groupcert.attached TO {}").format(role))
 
 
 def _drop_role(connection: "psycopg.Connection[Any]") -> None:

@@ -24,9 +24,9 @@ from ...certifier.errors import InvalidGtidSet
 from ...certifier.gtid_set import GtidSet
 from .attachment import (
     SETTINGS,
+    check_attached,
     copy_unsuitable,
     folder_unsuitable,
-    is_attached,
     name_of,
     unsuitable,
 )
@@ -179,9 +179,7 @@ class Database:
 
         def read() -> Mapping[str, Table]:
             with psycopg.connect(self._dsn) as connection:
-                if not is_attached(connection):
-                    expected = "groupcert postgresql attach before"
-                    raise self._unsuitable("nothing is attached", expected)
+                check_attached(connection, self._dsn)
                 return attached_tables(connection, self._unknown)
 
         self._tables = await asyncio.to_thread(read)

@@ -12,23 +12,18 @@ from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, VERDICT_CONFLICT, Ch
 from ..client.client import Client
 from ..client.client_options import certifiable
 from ..errors.postgresql_servers import SchemaChangeRefused
-from .attachment import is_attached, name_of, opened, unsuitable
+from .attachment import name_of, opened, opened_attached
 from .database import TRYING
-from .schema_changes import (
-    KEY,
-    SchemaChange,
-    approve,
-    executed_version,
-    is_executed,
-    newest_change,
-    reason_of,
-    try_change,
-    withdraw,
-)
+from .schema_changes import KEY, SchemaChange, try_change
 
 LOCK_TIMEOUT_MS = 5_000
 """Longest wait of a trial for a lock: transactions that have it are not ended."""
 POLL_SECONDS = 0.05
+_VERSIONS = (
+    "SELECT (SELECT coalesce(max(version), 0) FROM groupcert.schema_changes),"
+    " (SELECT coalesce(max(version), 0) FROM groupcert.executed)"
+)
+"""The version of the newest change that a server has executed, 0: none, and of all there."""
 
 
 def change_for(
@@ -61,22 +56,26 @@ def try_at(dsn: str, change: SchemaChange) -> int:
         SchemaChangeRefused: The group cannot run it.
         UnsuitableTarget: The server is not attached.
     """
-    with opened(dsn) as connection:
+    with opened_attached(dsn) as connection:
         connection.execute(f"SET application_name TO '{TRYING}'".encode())
-        if not is_attached(connection):
-            raise unsuitable(dsn, "nothing is attached", "a server of the group")
-        newest = newest_change(connection)
+        ((newest, _),) = connection.execute(_VERSIONS).fetchall()
         connection.execute(f"SET LOCAL lock_timeout TO {LOCK_TIMEOUT_MS}".encode())
         try_change(connection, change)
         connection.rollback()
-    return newest
+    return int(newest)
 
 
 def approve_at(dsns: Sequence[str], change: SchemaChange) -> None:
     """Has the members of servers run a change when they have its turn."""
+    # A change that was run before, and is approved once more, counts as not executed: `ddl` waits
+    # for its next execution.
+    approve = (
+        "INSERT INTO groupcert.schema_changes (digest, change) VALUES (%s, %s)"
+        " ON CONFLICT (digest) DO UPDATE SET version = NULL, gtid = NULL"
+    )
     for dsn in dsns:
         with opened(dsn) as connection:
-            approve(connection, change)
+            connection.execute(approve, (change.digest, change.encode().decode()))
 
 
 def certify(
@@ -94,9 +93,8 @@ def certify(
     # A change behind this snapshot conflicts with ours. One that came before it, and after the
     # trial, would not.
     with opened(dsns[0]) as connection:
-        is_newest = newest_change(connection) == newest
-        version = executed_version(connection)
-    if is_newest:
+        ((newest_now, version),) = connection.execute(_VERSIONS).fetchall()
+    if newest_now == newest:
         changes = Changes(put_keys=[KEY], put_values=[change.encode()])
         transaction = certifiable(snapshot=version, write_set=(), first_attempt=True)
         transaction.changes = changes.SerializeToString()
@@ -105,9 +103,10 @@ def certify(
             return outcome.gtid, outcome.version
         if outcome.verdict != VERDICT_CONFLICT:
             raise SchemaChangeRefused(server=name_of(dsns[0]), problem=outcome.reason)
+    withdraw = "DELETE FROM groupcert.schema_changes WHERE digest = %s AND version IS NULL"
     for dsn in dsns:
         with opened(dsn) as connection:
-            withdraw(connection, change)
+            connection.execute(withdraw, (change.digest,))
     problem = "another schema change came first: run this one again"
     raise SchemaChangeRefused(server=name_of(dsns[0]), problem=problem)
 
@@ -126,14 +125,19 @@ def wait_for_servers(
         show: Is called with how many servers have executed it.
     """
     deadline = time.monotonic() + seconds
+    state = (
+        "SELECT coalesce(out_of_group, ''), EXISTS (SELECT FROM groupcert.schema_changes"
+        " WHERE digest = %s AND version IS NOT NULL) FROM groupcert.settings"
+    )
     missing = dict.fromkeys(dsns, "")
     while True:
         for dsn in dsns:
             with opened(dsn) as connection:
-                if is_executed(connection, change):
-                    missing.pop(dsn, None)
-                elif dsn in missing:
-                    missing[dsn] = reason_of(connection)
+                ((reason, is_executed),) = connection.execute(state, (change.digest,)).fetchall()
+            if is_executed:
+                missing.pop(dsn, None)
+            elif dsn in missing:
+                missing[dsn] = reason
         show(len(dsns) - len(missing))
         if all(missing.values()) or time.monotonic() > deadline:
             late = f"its member has not executed it within {seconds:.0f} s"

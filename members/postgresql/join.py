@@ -21,9 +21,9 @@ from psycopg import conninfo
 from ...applier.errors import UnsuitableTarget
 from ...certifier.errors import InvalidSetting
 from .attachment import (
+    check_attached,
     check_server,
     has_language,
-    is_attached,
     make_role,
     opened,
     patterns_of,
@@ -93,8 +93,7 @@ def join(
     with opened(source_dsn) as source:
         source.execute(f"SET application_name TO '{JOINING}'".encode())
         source.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        if not is_attached(source):
-            raise unsuitable(source_dsn, "nothing is attached", "a running server of the group")
+        check_attached(source, source_dsn, "a running server of the group")
         numbering = _own_numbering(numbering_of(source), sequence_offset)
         with opened(dsn) as target:
             check_server(target, dsn)

@@ -45,9 +45,8 @@ _CHANGED_ROWS = (
     " WHERE n_tup_ins + n_tup_upd + n_tup_del > 0"
 )
 _FILES = (
-    "SELECT c.oid::bigint, c.relfilenode::bigint, c.oid::regclass::text FROM pg_trigger t"
-    " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
-    " WHERE p.pronamespace = 'groupcert'::regnamespace AND c.relnamespace <> p.pronamespace"
+    "SELECT oid::bigint, relfilenode::bigint, oid::regclass::text"
+    " FROM groupcert.attached JOIN pg_class ON oid = relation"
 )
 _DEFAULT = """
 SELECT format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid)
@@ -130,47 +129,6 @@ def try_change(connection: Connection, change: SchemaChange) -> None:
         raise _refused(connection, problem) from error
     except psycopg.Error as error:
         raise _refused(connection, _cause(error)) from error
-
-
-def approve(connection: Connection, change: SchemaChange) -> None:
-    """Has the server's member run a change when it has its turn."""
-    # A change that was run before, and is approved once more, counts as not executed: `ddl` waits
-    # for its next execution.
-    connection.execute(
-        "INSERT INTO groupcert.schema_changes (digest, change) VALUES (%s, %s)"
-        " ON CONFLICT (digest) DO UPDATE SET version = NULL, gtid = NULL",
-        (change.digest, change.encode().decode()),
-    )
-
-
-def withdraw(connection: Connection, change: SchemaChange) -> None:
-    """Takes back what `approve` has done, of a change that was not certified."""
-    connection.execute(
-        "DELETE FROM groupcert.schema_changes WHERE digest = %s AND version IS NULL",
-        (change.digest,),
-    )
-
-
-def newest_change(connection: Connection) -> int:
-    """Returns the version of the newest change that the server has executed; 0: none."""
-    return _number(connection, "SELECT coalesce(max(version), 0) FROM groupcert.schema_changes")
-
-
-def executed_version(connection: Connection) -> int:
-    """Returns the newest version that the server has executed."""
-    return _number(connection, "SELECT coalesce(max(version), 0) FROM groupcert.executed")
-
-
-def is_executed(connection: Connection, change: SchemaChange) -> bool:
-    """Returns whether the server has executed a change since it was approved."""
-    query = "SELECT FROM groupcert.schema_changes WHERE digest = %s AND version IS NOT NULL"
-    return connection.execute(query, (change.digest,)).fetchone() is not None
-
-
-def reason_of(connection: Connection) -> str:
-    """Returns the reason for which the server is out of its group; "" if it is in it."""
-    row = connection.execute("SELECT out_of_group FROM groupcert.settings").fetchone()
-    return str(row[0]) if row and row[0] else ""
 
 
 def execute_change(connection: Connection, change: SchemaChange, entry: Entry) -> bool:
@@ -331,12 +289,6 @@ def _cause(error: psycopg.Error) -> str:
     said = (error.diag.message_primary, error.diag.message_detail)
     statement = (error.diag.context or "").partition("\n")[0][:STATEMENT_CHARACTERS]
     return "; ".join(part for part in (*said, statement) if part) or str(error).strip()
-
-
-def _number(connection: Connection, query: str) -> int:
-    row = connection.execute(query.encode()).fetchone()
-    assert row is not None, "an aggregate without a row"
-    return int(row[0])
 
 
 def _refused(connection: Connection, problem: str) -> SchemaChangeRefused:

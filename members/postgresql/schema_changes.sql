@@ -13,17 +13,17 @@ FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
 JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
 WHERE p.pronamespace = 'groupcert'::pg_catalog.regnamespace AND c.relnamespace <> p.pronamespace;
 
--- Returns whether a type is another one, or is made of it: an array, a domain, a row.
-CREATE FUNCTION groupcert.has_part(whole oid, part oid) RETURNS boolean
+-- Returns a type and all that it is made of, as an array, a domain, a range or a row.
+CREATE FUNCTION groupcert.parts_of(type oid) RETURNS SETOF oid
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE parts AS (
-        SELECT whole AS type
-        UNION SELECT of.type FROM parts p JOIN pg_type t ON t.oid = p.type, LATERAL (
+        SELECT $1 AS part
+        UNION SELECT of.part FROM parts p JOIN pg_type t ON t.oid = p.part, LATERAL (
             SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL
             SELECT atttypid FROM pg_attribute WHERE attrelid = t.typrelid AND t.typrelid <> 0
             AND attnum > 0 AND NOT attisdropped UNION ALL
-            SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)) of(type))
-    SELECT part IN (SELECT type FROM parts)
+            SELECT rngsubtype FROM pg_range WHERE t.oid IN (rngtypid, rngmultitypid)) of(part))
+    SELECT part FROM parts
 $$;
 
 -- Raises what a client gets for a change of one server alone. `groupcert up` has its servers say
@@ -67,7 +67,7 @@ BEGIN
         SELECT CASE WHEN object_type IN ('trigger', 'table column', 'table constraint', 'rule')
             THEN format('%I.%I', address_names[1], address_names[2]) ELSE object_identity END
         INTO changed FROM pg_event_trigger_dropped_objects()
-        WHERE schema_name = 'groupcert'
+        WHERE schema_name IN ('groupcert', 'groupcert_client')
            OR object_type = 'trigger' AND address_names[3] ~ '^groupcert_'
            -- What CASCADE takes from an attached table.
            OR object_type IN ('table column', 'table constraint', 'rule') AND to_regclass(
@@ -89,10 +89,11 @@ BEGIN
                 SELECT FROM pg_rewrite WHERE oid = command.objid AND ev_class = attached.relation)
             WHEN 'pg_type'::regclass THEN EXISTS (
                 SELECT FROM pg_attribute WHERE attrelid = attached.relation
-                AND groupcert.has_part(atttypid, command.objid))
+                AND command.objid IN (SELECT groupcert.parts_of(atttypid)))
             WHEN 'pg_namespace'::regclass THEN command.objid = attached.schema
             END
-        WHERE attached.relation IS NOT NULL OR command.schema_name = 'groupcert';
+        WHERE attached.relation IS NOT NULL
+           OR command.schema_name IN ('groupcert', 'groupcert_client');
     END IF;
     IF changed IS NOT NULL THEN
         PERFORM groupcert.refuse(tg_tag, changed);

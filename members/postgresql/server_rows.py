@@ -37,12 +37,9 @@ OPEN_SECONDS = 1.0
 """For which the order waits for the session of a comparison that comes at once."""
 CANCEL_SECONDS = 2.0
 _ATTACHED = """
-SELECT n.nspname || '.' || c.relname FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname <> 'groupcert' AND EXISTS (
-    SELECT FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
-    JOIN pg_catalog.pg_namespace of ON of.oid = p.pronamespace
-    WHERE t.tgrelid = c.oid AND of.nspname = 'groupcert')"""
+SELECT n.nspname || '.' || c.relname
+FROM groupcert.attached JOIN pg_catalog.pg_class c ON c.oid = relation
+JOIN pg_catalog.pg_namespace n ON n.oid = schema WHERE NOT c.relispartition"""
 _BEGIN = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
     " SELECT ({0} = 0 OR groupcert.is_executed({0})) AND NOT groupcert.is_executed({0} + 1)"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import parse_gtid
-from .attachment import is_attached, name_of, opened, unsuitable
+from .attachment import name_of, opened_attached
 
 
 class Skipped(NamedTuple):
@@ -28,9 +28,7 @@ def skip(dsn: str, gtid: str, reason: str) -> Skipped:
         NotServing: The server does not answer.
         UnsuitableTarget: Nothing is attached.
     """
-    with opened(dsn) as connection:
-        if not is_attached(connection):
-            raise unsuitable(dsn, "nothing is attached", "a server of the group")
+    with opened_attached(dsn) as connection:
         stopped = connection.execute(
             "SELECT gtid, version, position, rows FROM groupcert.stopped"
             " WHERE version > (SELECT coalesce(max(version), 0) FROM groupcert.executed)"

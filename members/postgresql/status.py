@@ -15,13 +15,7 @@ from google.protobuf.json_format import Parse, ParseError
 from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ...certifier.errors import NotServing
-from .attachment import (
-    check_place,
-    is_attached,
-    name_of,
-    opened,
-    unsuitable,
-)
+from .attachment import check_place, name_of, opened_attached
 from .backend_socket import short
 from .backends import STATUS
 from .handshake import ask
@@ -48,9 +42,7 @@ def ask_member(dsn: str) -> PostgresqlStatus:
         UnsuitableTarget: Nothing is attached there, or it is a copy.
         NotServing: The server does not answer, or it has no member; its state says why.
     """
-    with opened(dsn) as connection:
-        if not is_attached(connection):
-            raise unsuitable(dsn, "nothing is attached", "groupcert postgresql attach before")
+    with opened_attached(dsn) as connection:
         check_place(connection, dsn)
         row = connection.execute(
             "SELECT socket_path, token, out_of_group FROM groupcert.settings"

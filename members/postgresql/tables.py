@@ -34,7 +34,6 @@ KEY_TYPES = frozenset(
 )
 """Types of which equal values have equal texts, once numbers have lost their zeros."""
 JSON_TYPES = frozenset(("json", "jsonb"))
-ENUM = "e"
 UNFIT_TYPES = (
     "money",
     "xid",
@@ -81,9 +80,7 @@ SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name, r.rolname A
                           FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) what)
                     || CASE WHEN NOT has_schema_privilege(c.relowner, n.oid, 'USAGE')
                             THEN 'USAGE of its schema' END, NULL) AS not_granted,
-       EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-               WHERE t.tgrelid = c.oid AND p.pronamespace = to_regnamespace('groupcert'))
-           AS is_attached,
+       c.oid IN (SELECT relation FROM groupcert.attached) AS is_attached,
        ARRAY(SELECT ARRAY[y.nspname, x.relname] FROM pg_class x JOIN pg_namespace y
              ON y.oid = x.relnamespace WHERE x.oid = ANY(parts) AND x.oid <> c.oid
              ORDER BY 1)::text[] AS partitions
@@ -92,32 +89,24 @@ CROSS JOIN LATERAL (SELECT array_agg(oid) FROM (
     SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) part(oid)) tree(parts)
 WHERE c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition AND n.nspname !~ '^pg_'
   AND n.nspname NOT IN ('information_schema', 'groupcert')
-  AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s) OR EXISTS (
-      SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-      WHERE t.tgrelid = c.oid AND p.pronamespace = to_regnamespace('groupcert')))
+  AND (%(names)s::text[] IS NULL OR n.nspname || '.' || c.relname = ANY(%(names)s)
+       OR c.oid IN (SELECT relation FROM groupcert.attached))
 ORDER BY n.nspname, c.relname"""
 _BASE = """
 LATERAL (WITH RECURSIVE base AS (
     SELECT oid, typtype, typbasetype FROM pg_type WHERE oid = {type}
     UNION ALL SELECT t.oid, t.typtype, t.typbasetype FROM base b JOIN pg_type t
     ON b.typtype = 'd' AND t.oid = b.typbasetype)
- SELECT oid, format_type(oid, NULL) AS name, typtype::text AS kind FROM base WHERE typtype <> 'd')
+ SELECT oid, format_type(oid, NULL) AS name, typtype = 'e' AS is_enum FROM base
+ WHERE typtype <> 'd')
  {name}"""
 """The type below domains."""
 _COLUMNS = f"""
 SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, b.name AS base_type,
-       b.kind AS kind, b.oid < 16384 AS is_built_in, a.attgenerated = '' AS is_written,
+       b.is_enum, b.oid < 16384 AS is_built_in, a.attgenerated = '' AS is_written,
        a.attidentity = 'a' AS is_always_identity, coalesce(l.collisdeterministic, true) AS is_exact,
-       (WITH RECURSIVE parts AS (
-            SELECT a.atttypid AS type
-            UNION SELECT of.type FROM parts p JOIN pg_type t ON t.oid = p.type, LATERAL (
-                SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL
-                SELECT x.atttypid FROM pg_attribute x WHERE x.attrelid = t.typrelid
-                AND t.typrelid <> 0 AND x.attnum > 0 AND NOT x.attisdropped UNION ALL
-                SELECT g.rngsubtype FROM pg_range g WHERE t.oid IN (g.rngtypid, g.rngmultitypid)
-            ) of(type))
-        SELECT min(format_type(type, NULL)) FROM parts
-        WHERE format_type(type, NULL) = ANY(%(unfit)s)) AS unfit_part
+       (SELECT min(format_type(part, NULL)) FROM groupcert.parts_of(a.atttypid) part
+        WHERE format_type(part, NULL) = ANY(%(unfit)s)) AS unfit_part
 FROM pg_attribute a LEFT JOIN pg_collation l ON l.oid = a.attcollation,
 {_BASE.format(type="a.atttypid", name="b")}
 WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
@@ -134,7 +123,7 @@ SELECT c.relname AS name, i.indisprimary AS is_primary, i.indnullsnotdistinct AS
             AND attnum = i.indkey[k.place - 1])
        END AS "column",
        pg_get_indexdef(i.indexrelid, k.place, false) AS expression, b.name AS base_type,
-       b.kind AS kind, coalesce(l.collisdeterministic, true) AS is_exact,
+       b.is_enum, coalesce(l.collisdeterministic, true) AS is_exact,
        ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum > 0
              AND (a.attnum = ANY(i.indkey) OR EXISTS (
                  SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass
@@ -146,7 +135,7 @@ CROSS JOIN LATERAL generate_series(1, i.indnkeyatts) k(place)
 JOIN pg_attribute x ON x.attnum = k.place AND x.attrelid = i.indexrelid
 LEFT JOIN pg_collation l ON l.oid = x.attcollation,
 {_BASE.format(type=_KEY_TYPE, name="b")}
-WHERE i.indrelid = %s AND i.indisunique ORDER BY c.relname, k.place"""
+WHERE i.indrelid = %(table)s AND i.indisunique ORDER BY c.relname, k.place"""
 _REFERENCES = """
 SELECT n.nspname, c.relname,
        ARRAY(SELECT a.attname FROM unnest(f.conkey) WITH ORDINALITY k(number, place)
@@ -348,20 +337,8 @@ def _rows(
 
 def _table(connection: "psycopg.Connection[Any]", row: Mapping[str, Any]) -> Table:
     described = _rows(connection, _COLUMNS, {"table": row["oid"], "unfit": [*UNFIT_TYPES]})
-    columns = tuple(
-        Column(
-            each["name"],
-            each["type"],
-            each["base_type"],
-            each["is_written"],
-            each["is_always_identity"],
-            each["kind"] == ENUM,
-            each["is_built_in"],
-        )
-        for each in described
-    )
-    cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
-    parts = cursor.execute(_INDEXES.encode(), (row["oid"],)).fetchall()
+    columns = tuple(Column(*(each[field] for field in Column._fields)) for each in described)
+    parts = _rows(connection, _INDEXES, {"table": row["oid"]})
     indexes: dict[str, list[dict[str, Any]]] = {}
     for part in parts:
         indexes.setdefault(part["name"], []).append(part)
@@ -437,7 +414,7 @@ def _problem(
         return f"it forces row security upon its owner {table.owner}"
     for part in parts:
         name, kind = part["column"] or f"({part['expression']})", part["base_type"]
-        if kind not in KEY_TYPES and part["kind"] != ENUM:
+        if kind not in KEY_TYPES and not part["is_enum"]:
             return (
                 f"{name} of index {part['name']} is of type {kind}, whose equal values may differ"
             )
@@ -446,7 +423,7 @@ def _problem(
     referring = {name for parent in table.parents for name in parent.child_columns}
     for column in columns:
         name, kind = column["name"], column["base_type"]
-        if name in referring and kind not in KEY_TYPES and column["kind"] != ENUM:
+        if name in referring and kind not in KEY_TYPES and not column["is_enum"]:
             return f"column {name} of a key is of type {kind}, whose equal values may differ"
         if name in referring and not column["is_exact"]:
             return f"column {name} of a key has a collation that holds texts equal"
