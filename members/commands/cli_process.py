@@ -59,7 +59,7 @@ def member(
     if settings.postgresql is None:
         raise typer.Exit(run_member(settings))
     check_extras("postgresql")
-    from ..postgresql.server_applier import RowsServer
+    from ..postgresql.server import RowsServer
 
     raise typer.Exit(run_member(settings, partial(RowsServer.open, settings.postgresql)))
 

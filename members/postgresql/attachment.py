@@ -61,8 +61,8 @@ SETTINGS = {
     "jit": "off",
 }
 """Of the sessions that execute rows of others."""
-ISOLATION = "default_transaction_isolation"
-REPEATABLE_READ = "repeatable read"
+ISOLATION = {"name": "default_transaction_isolation", "level": "repeatable read"}
+"""That of the database's sessions, where `attach` sets it."""
 COPY = "its database is a copy of an attached one"
 """triggers.sql says the same."""
 TOKEN_BYTES = 16
@@ -227,17 +227,22 @@ def detach(dsn: str) -> list[str]:
         connection.execute(UNWATCHED)
         names = [*attached_tables(connection)]
         row = connection.execute(
-            "SELECT created_language, isolation_before, sets_isolation, groupcert.copied()"
-            " FROM groupcert.settings"
+            "SELECT created_language, groupcert.copied() FROM groupcert.settings"
         ).fetchone()
         if row is None:
             expected = "a new one: drop it, create it, and join again"
             raise unsuitable(dsn, "the database has a copy that was never finished", expected)
-        created_language, isolation_before, sets_isolation, copied = row
+        created_language, copied = row
         reset_sequences(connection)
         # A database that is out of its group is read-only by default, and would stay so with nobody
         # left to end that.
         connection.execute("SELECT groupcert.enter_group()")
+        # Where somebody has set another level since, that one stays.
+        connection.execute(
+            "SELECT groupcert.set_default(%(name)s, isolation_before) FROM groupcert.settings"
+            " WHERE sets_isolation AND groupcert.default_of(%(name)s) = %(level)s",
+            ISOLATION,
+        )
         if not copied:  # The socket of a copy is the other database's.
             connection.execute(
                 "SELECT groupcert.remove_socket(socket_path, data_directory)"
@@ -247,9 +252,6 @@ def detach(dsn: str) -> list[str]:
         _drop_role(connection)
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
-        # Where somebody has set another level since, that one stays.
-        if sets_isolation and _isolation_of_database(connection) == REPEATABLE_READ:
-            _set_isolation(connection, isolation_before)
         return names
 
 
@@ -359,18 +361,18 @@ def write_settings(
     connection.execute(
         "INSERT INTO groupcert.settings (socket_path, token, created_language, isolation_before,"
         " sets_isolation, patterns, system_identifier, database_oid, data_directory)"
-        " SELECT %s, %s, %s, %s, %s, %s, place.* FROM groupcert.place()",
+        " SELECT %s, %s, %s, groupcert.default_of(%s), %s, %s, place.* FROM groupcert.place()",
         (
             _prepare_socket(connection, dsn, socket),
             secrets.token_hex(TOKEN_BYTES),
             created_language,
-            _isolation_of_database(connection),
+            ISOLATION["name"],
             set_isolation,
             [*patterns],
         ),
     )
     if set_isolation:
-        _set_isolation(connection, REPEATABLE_READ)
+        connection.execute("SELECT groupcert.set_default(%(name)s, %(level)s)", ISOLATION)
 
 
 def patterns_of(connection: "psycopg.Connection[Any]") -> list[str]:
@@ -473,26 +475,6 @@ def _note_patterns(connection: "psycopg.Connection[Any]", patterns: Sequence[str
     connection.execute("UPDATE groupcert.settings SET patterns = %s", ([*known],))
 
 
-def _isolation_of_database(connection: "psycopg.Connection[Any]") -> str | None:
-    row = connection.execute(
-        "SELECT split_part(setting, '=', 2) FROM pg_db_role_setting, unnest(setconfig) setting"
-        " WHERE setrole = 0 AND setting LIKE 'default_transaction_isolation=%'"
-        " AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    ).fetchone()
-    return str(row[0]) if row else None
-
-
-def _set_isolation(connection: "psycopg.Connection[Any]", value: str | None) -> None:
-    """Sets the database's default isolation level, or resets it."""
-    database = sql.Identifier(connection.info.dbname)
-    setting = sql.Identifier(ISOLATION)
-    if value is None:
-        query = sql.SQL("ALTER DATABASE {} RESET {}").format(database, setting)
-    else:
-        query = sql.SQL("ALTER DATABASE {} SET {} TO {}").format(database, setting, value)
-    connection.execute(query)
-
-
 def _is_elsewhere(connection: "psycopg.Connection[Any]", socket: Path | None) -> bool:
     """Returns whether an attached database is a copy, was moved, or gets another socket."""
     row = connection.execute(
@@ -505,16 +487,17 @@ def _note_move(connection: "psycopg.Connection[Any]", dsn: str, socket: Path | N
     """Notes the place where an attached database is now. It gets a token of its own: another one
     that is left at the old place has nothing of this one's.
     """
-    before = connection.execute(
+    connection.execute(
         "UPDATE groupcert.settings SET (socket_path, token, system_identifier, database_oid,"
-        " data_directory) = (SELECT %s, %s, place.* FROM groupcert.place())"
-        " RETURNING sets_isolation",
+        " data_directory) = (SELECT %s, %s, place.* FROM groupcert.place())",
         (_prepare_socket(connection, dsn, socket), secrets.token_hex(TOKEN_BYTES)),
-    ).fetchone()
-    isolation = _isolation_of_database(connection)
-    if before and before[0] and isolation != REPEATABLE_READ:  # No dump has what it was set to.
-        connection.execute("UPDATE groupcert.settings SET isolation_before = %s", (isolation,))
-        _set_isolation(connection, REPEATABLE_READ)
+    )
+    connection.execute(  # No dump has what it was set to.
+        "UPDATE groupcert.settings SET isolation_before = groupcert.default_of(%(name)s)"
+        " WHERE sets_isolation AND groupcert.default_of(%(name)s) IS DISTINCT FROM %(level)s"
+        " RETURNING groupcert.set_default(%(name)s, %(level)s)",
+        ISOLATION,
+    )
 
 
 def _prepare_socket(connection: "psycopg.Connection[Any]", dsn: str, socket: Path | None) -> str:

@@ -20,8 +20,10 @@ import structlog
 from psycopg.conninfo import make_conninfo
 
 from ...applier.errors import UnsuitableTarget
+from ...applier.queue.target_progress import Checkpoint
 from ...certifier.errors import InvalidGtidSet
 from ...certifier.gtid_set import GtidSet
+from ..errors.postgresql_servers import ServerLost
 from .attachment import (
     SETTINGS,
     check_attached,
@@ -66,6 +68,8 @@ SEQUENCES_LOCK_TIMEOUT_MS = 20
 FLUSH_POLL_SECONDS = 0.05
 START_POLLS_MAX = 500
 LOGINS_MAX = 5
+LEAVE_SECONDS = 3.0
+"""For a server that stands still: the backend of the guard tells it later that it has left."""
 LARGE_BYTES = 256 << 10
 """Bytes of rows that are converted beside the event loop: it waits for none for over 10 ms."""
 _STATUS = """
@@ -204,7 +208,11 @@ class Database:
             raise self._unsuitable(own, f"sudo -u {account} groupcert postgresql ..., or root")
         return BackendSocket(Path(path), token, uid)
 
-    async def executed(self) -> tuple[GtidSet, int, int]:
+    def lost(self, error: Exception) -> ServerLost:
+        """Returns the error for a server that does not answer any more."""
+        return ServerLost(server=self.name, cause=str(error).strip().replace("\n", " "))
+
+    async def executed(self) -> Checkpoint:
         """Returns the executed GTIDs, the newest version, and its position in the total order.
 
         Raises:
@@ -219,7 +227,8 @@ class Database:
         except InvalidGtidSet as error:
             expected = "what it has executed; nobody knows it now: join a new database"
             raise self._unsuitable(f"groupcert.executed_set: {error}", expected) from error
-        return (gtids, *rows[-1][2:]) if rows else (gtids, 0, -1)
+        version, position = rows[-1][2:] if rows else (0, -1)
+        return Checkpoint(version=version, position=position, gtid_executed=gtids)
 
     async def fold(self, below: int) -> None:
         """Moves executed GTIDs into the one set, those of versions below `below`, and removes the

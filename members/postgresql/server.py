@@ -6,28 +6,25 @@ from typing import Self
 
 import psycopg
 
+from ...applier.queue.target_progress import Checkpoint
 from ...certifier.errors import GroupcertError
-from ...certifier.gtid_set import GtidSet
-from ..errors.postgresql_servers import ServerLost
-from .database import Database
+from ..large_transactions.fragment_store import FragmentStore
+from ..runtime.runtime import MemberRuntime
+from .database import LEAVE_SECONDS, Database
+from .server_applier import ServerApplier
 from .standing import Standing
 
 LEFT = "its member was stopped"
-LEAVE_SECONDS = 3.0
-"""For a server that stands still: the backend of the guard tells it later."""
 
 
-class Server:
+class RowsServer:
     """A server between two of its crashes: the sessions at it, and what it has executed so far."""
 
-    def __init__(
-        self, database: Database, gtid_executed: GtidSet, version: int, position: int
-    ) -> None:
-        self.database = database
-        self.standing = Standing(database)
-        self.gtid_executed = gtid_executed
-        self.version = version
-        self.position = position
+    def __init__(self, database: Database, executed: Checkpoint) -> None:
+        self._database = database
+        self._standing = Standing(database)
+        self._executed = executed
+        self._applier: ServerApplier | None = None
 
     @classmethod
     async def open(cls, dsn: str) -> Self:
@@ -41,7 +38,7 @@ class Server:
         try:
             await database.open()
             try:
-                opened = cls(database, *await database.executed())
+                opened = cls(database, await database.executed())
             except GroupcertError as error:
                 await Standing(database).leave(str(error))
                 raise
@@ -50,19 +47,25 @@ class Server:
             return opened
         except psycopg.OperationalError as error:
             await database.close()
-            raise lost(database, error) from error
+            raise database.lost(error) from error
         except BaseException:
             await database.close()
             raise
 
+    def rows(self, runtime: MemberRuntime, fragments: FragmentStore) -> ServerApplier:
+        """Returns its rows; `fragments` has those of large transactions."""
+        self._applier = ServerApplier(
+            self._database, self._standing, self._executed, runtime, fragments
+        )
+        return self._applier
+
     async def close(self, reason: str) -> None:
-        """Leaves the server read-only, with the reason, and ends the sessions."""
+        """Waits for the end of what has been stopped, leaves the server read-only, with the reason,
+        and ends the sessions.
+        """
+        if self._applier is not None:
+            await self._applier.ended()
         with suppress(psycopg.Error, TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self.standing.leave(reason or LEFT)
-        await self.database.close()
-
-
-def lost(database: Database, error: Exception) -> ServerLost:
-    """Returns the error for a server that does not answer any more."""
-    return ServerLost(server=database.name, cause=str(error).strip().replace("\n", " "))
+                await self._standing.leave(reason or LEFT)
+        await self._database.close()

@@ -46,12 +46,12 @@ from ..wire.requests import check_size
 from ..wire.status_documents import fields_of
 from .backends import Backend, BackendServer, Refusal, Request, Wait
 from .commit_order import CommitOrder, Entry, Execute, Grant, Local, Take
-from .database import decoded
+from .database import LEAVE_SECONDS, Database, decoded
 from .holds import Holds
 from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
 from .schema_changes import ITEM, change_of, in_turns
-from .server import LEAVE_SECONDS, Server, lost
 from .server_rows import ServerComparison
+from .standing import Standing
 from .statements import Batch
 from .status import Totals
 
@@ -103,29 +103,30 @@ class ServerApplier:
 
     def __init__(
         self,
-        server: Server,
+        database: Database,
+        standing: Standing,
+        executed: Checkpoint,
         runtime: MemberRuntime,
         fragments: FragmentStore,
-        comparison: ServerComparison,
     ) -> None:
-        """Begins behind what is executed at the server; `run` does the work."""
-        self._database = server.database
-        self._standing = server.standing
+        """Begins behind what is executed at the server; `start` has it do the work."""
+        self._database = database
+        self._standing = standing
         self._runtime = runtime
         self._fragments = fragments
-        self.comparison = comparison
+        self.comparison = ServerComparison(database, runtime)
         self._compared_position = -1
-        self._order = CommitOrder(server.version)
+        self._order = CommitOrder(executed.version)
         self._backends: dict[Local, Backend] = {}
         self._received: deque[_Received] = deque()
         self._visible: deque[_Received] = deque()
         """Executed entries that are not known to be on disk."""
         self._durable: deque[_Received] = deque()
         """Large transactions that are on disk, and that the relay queue still has."""
-        self._executed = server.gtid_executed
-        self._position = server.position
-        self._done_version = server.version
-        self._durable_position = server.position
+        self._executed = executed.gtid_executed
+        self._position = executed.position
+        self._done_version = executed.version
+        self._durable_position = executed.position
         self._news = asyncio.Event()
         self._granted = asyncio.Event()
         self._suspected = asyncio.Event()
@@ -135,7 +136,7 @@ class ServerApplier:
         """Sessions that wait for what has been certified."""
         self._totals = Totals()
         self._certifying: set[Local] = set()
-        self._newest: defaultdict[str, int] = defaultdict(lambda: server.version)
+        self._newest: defaultdict[str, int] = defaultdict(lambda: executed.version)
         """By table, the newest version that may have rows of it."""
         self._executing: Entry | None = None
         self._moved = 0.0
@@ -263,7 +264,7 @@ class ServerApplier:
         try:
             await self._run()
         except psycopg.OperationalError as error:
-            self._runtime.give_up(lost(self._database, error))
+            self._runtime.give_up(self._database.lost(error))
         except Exception as error:
             self._failed = str(error)
             self._failure = LastError.of(Stage.EXECUTING, error)
@@ -768,25 +769,6 @@ class ServerApplier:
         while True:
             await self._database.watch_member()
             log.warning("has_stood_still")
-            self._standing.forget()
-
-
-class RowsServer(Server):
-    """A server, as a run gets it."""
-
-    _applier: ServerApplier | None = None
-
-    def rows(self, runtime: MemberRuntime, fragments: FragmentStore) -> ServerApplier:
-        """Returns its rows; `fragments` has those of large transactions."""
-        comparison = ServerComparison(self.database, runtime)
-        self._applier = ServerApplier(self, runtime, fragments, comparison)
-        return self._applier
-
-    async def close(self, reason: str) -> None:
-        """Waits for the end of what has been stopped, and closes the server."""
-        if self._applier is not None:
-            await self._applier.ended()
-        await super().close(reason)
 
 
 def has_gone(error: Exception) -> bool:

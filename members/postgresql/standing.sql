@@ -1,19 +1,42 @@
 -- What the member calls when the server falls out of its group, and when it is back; what makes it
 -- fall out when there is no member any more, and what lets one in.
 
-CREATE FUNCTION groupcert.leave_group(why text) RETURNS void
+-- Returns the value that this database sets for new sessions; NULL: it sets none.
+CREATE FUNCTION groupcert.default_of(name text) RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+    SELECT split_part(setting, '=', 2) FROM pg_db_role_setting, unnest(setconfig) setting
+    WHERE setrole = 0 AND split_part(setting, '=', 1) = name
+      AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
+$$;
+
+CREATE FUNCTION groupcert.set_default(name text, value text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE groupcert.settings SET read_only_before = (
-        SELECT split_part(setting, '=', 2) FROM pg_db_role_setting, unnest(setconfig) setting
-        WHERE setrole = 0 AND setting LIKE 'default_transaction_read_only=%'
-          AND setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
-    ) WHERE out_of_group IS NULL;
-    UPDATE groupcert.settings SET out_of_group = why,
-        read_only_from = coalesce(read_only_from, clock_timestamp());
-    EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only TO on', current_database());
+    EXECUTE format(CASE WHEN value IS NULL THEN 'ALTER DATABASE %I RESET %I'
+                   ELSE 'ALTER DATABASE %I SET %I TO %L' END, current_database(), name, value);
 END $$;
 
+-- Has the server be read-only, and returns the reason that it gives. `keeps_reason`: one that it
+-- gives already, of an earlier member perhaps, tells more.
+CREATE FUNCTION groupcert.leave_group(why text, keeps_reason boolean DEFAULT false) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    reason text := (SELECT out_of_group FROM groupcert.settings);
+BEGIN
+    IF reason = why OR keeps_reason AND reason IS NOT NULL THEN
+        RETURN reason;
+    ELSIF reason IS NULL THEN
+        UPDATE groupcert.settings SET
+            read_only_before = groupcert.default_of('default_transaction_read_only'),
+            read_only_from = coalesce(read_only_from, clock_timestamp());
+    END IF;
+    UPDATE groupcert.settings SET out_of_group = why;
+    PERFORM groupcert.set_default('default_transaction_read_only', 'on');
+    RETURN why;
+END $$;
+
+-- Has the server take writes as before; called again, ends sessions that began while it did not,
+-- once they are idle: they would stay read-only for as long as an application's pool keeps them.
 CREATE FUNCTION groupcert.enter_group() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -21,32 +44,17 @@ DECLARE
 BEGIN
     UPDATE groupcert.settings SET out_of_group = NULL, read_only_until = clock_timestamp()
     WHERE out_of_group IS NOT NULL RETURNING read_only_before INTO before;
-    IF NOT FOUND THEN
-        RETURN;
-    ELSIF before IS NULL THEN
-        EXECUTE format('ALTER DATABASE %I RESET default_transaction_read_only', current_database());
-    ELSE
-        EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only TO %L',
-            current_database(), before);
+    IF FOUND THEN
+        PERFORM groupcert.set_default('default_transaction_read_only', before);
+        RETURN;  -- New sessions begin as before once this is committed.
     END IF;
-END $$;
-
--- Ends sessions that began while the server was read-only, if they are idle; returns how many are
--- not. They would stay read-only for as long as an application's pool keeps them.
-CREATE FUNCTION groupcert.end_read_only_sessions() RETURNS bigint
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    busy bigint;
-BEGIN
-    SELECT count(*) FILTER (WHERE state <> 'idle' OR NOT pg_terminate_backend(pid)) INTO busy
-    FROM pg_stat_activity, groupcert.settings
-    WHERE datname = current_database() AND backend_type = 'client backend'
-      AND backend_start BETWEEN read_only_from AND read_only_until
-      AND application_name NOT LIKE 'groupcert %';
-    IF busy = 0 THEN
-        UPDATE groupcert.settings SET read_only_from = NULL WHERE read_only_from IS NOT NULL;
-    END IF;
-    RETURN busy;
+    UPDATE groupcert.settings SET read_only_from = NULL
+    WHERE read_only_from IS NOT NULL AND 0 = (
+        SELECT count(*) FILTER (WHERE state <> 'idle' OR NOT pg_terminate_backend(pid))
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend'
+          AND backend_start BETWEEN read_only_from AND read_only_until
+          AND application_name NOT LIKE 'groupcert %');
 END $$;
 
 -- Has the server leave its group when its member has died, or has not touched the file that it locks

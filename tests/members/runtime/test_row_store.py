@@ -23,7 +23,7 @@ from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.views import ViewMember
 from groupcert.members.postgresql.attachment import attach
-from groupcert.members.postgresql.server_applier import RowsServer
+from groupcert.members.postgresql.server import RowsServer
 from groupcert.members.runtime.row_store import RowStore
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.v1.transaction_pb2 import Changes
