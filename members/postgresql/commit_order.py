@@ -44,13 +44,13 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Local:
-    """A transaction of a backend; `entry` is set once it is certified. `is_given_up`: its backend
-    is gone, the member executes it in its turn.
+    """A certified transaction of a backend. `is_given_up`: its backend is gone, the member executes
+    it in its turn.
     """
 
     transaction_id: str
     pid: int
-    entry: Entry | None = None
+    entry: Entry
     is_given_up: bool = False
 
 
@@ -113,10 +113,12 @@ class CommitOrder:
         """The first version that was received and has not had its turn; 0: none."""
         return next(iter(self._entries), 0)
 
-    def decided(self, local: Local, version: int) -> None:
+    def decided(self, version: int, transaction_id: str, pid: int) -> Local:
         """Notes that a received transaction is a backend's, which waits for its turn."""
-        local.entry = self._entries.pop(version)
+        entry = self._entries.pop(version)
+        local = Local(transaction_id=transaction_id, pid=pid, entry=entry)
         self._waiting[version] = local
+        return local
 
     def received(self, entries: Iterable[Entry]) -> None:
         """Takes entries in their order."""
@@ -174,7 +176,6 @@ class CommitOrder:
         return self.granted[-1] if self.granted else None
 
     def _turn_of(self, local: Local) -> Grant | Execute:
-        assert local.entry is not None, "a turn before the verdict"
         self.version = local.entry.version
         after = self._last_granted
         if local.is_given_up:

@@ -19,6 +19,8 @@ import psycopg
 import structlog
 from psycopg.conninfo import make_conninfo
 
+from groupcert.v1.postgresql_pb2 import PostgresqlStatus
+
 from ...applier.errors import UnsuitableTarget
 from ...applier.queue.target_progress import Checkpoint
 from ...certifier.errors import InvalidGtidSet
@@ -42,13 +44,12 @@ from .tables import Table, attached_tables
 
 APPLICATION = "groupcert postgresql"
 JOINING = "groupcert join"
-"""The sessions that copy a server. They commit nothing, so that the group need not remember for
-them what was committed since they began; nor for those of `pg_dump`."""
+"""The sessions that copy a server."""
 TRYING = "groupcert ddl"
 """The sessions of a superuser that try a schema change: these are waited for."""
 CONNECT_SECONDS = 10
 READER = f"{APPLICATION} reader"
-"""The session that reads rows to compare them. It commits nothing, either."""
+"""The session that reads rows to compare them."""
 READER_LOCK_TIMEOUT_MS = 10_000
 """For which it waits for a table that somebody has locked."""
 CANCEL_SECONDS = 5.0
@@ -104,8 +105,10 @@ _OLDEST = """
 SELECT extract(epoch FROM clock_timestamp() - xact_start)::float8,
     format('session %%s of %%s (%%s), %%s', pid, usename, application_name, state)
 FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL
-    AND application_name NOT IN (%s, %s, 'pg_dump')
+    AND application_name <> 'pg_dump' AND application_name NOT LIKE 'groupcert %%'
 ORDER BY xact_start LIMIT 1"""
+"""The group need not remember for `pg_dump` and our own sessions what was committed since they
+began: nothing of theirs is certified."""
 _FOLD = (
     "DELETE FROM groupcert.executed WHERE version < %s AND"
     " version < (SELECT max(version) FROM groupcert.executed) RETURNING source, number"
@@ -125,17 +128,9 @@ class Database:
         self._tables: Mapping[str, Table] = {}
         self._unknown: set[str] = set()
         """Names of rows, of which no attached table was known."""
-        self.skipped_total = 0
-        """Transactions that had rows under a name that no table has."""
-        self.skipped_transactions = 0
-        """Transactions that an operator left out: since then the server may differ from others."""
-        self.astray_sequences: Sequence[str] = []
-        """Sequences that were set to what is not this server's."""
-        self.rows_outside = 0
-        """Changes of rows in tables that are not attached, since it opened."""
+        self.status = PostgresqlStatus(server=self.name)
+        """What the member tells of the server: whoever learns or counts something notes it here."""
         self._changed_outside: int | None = None
-        self.cancelled_total = 0
-        """Sessions that stood in the way."""
         self._applier: Connection
         self._confirmer: Connection
         self._watcher: Connection
@@ -187,6 +182,7 @@ class Database:
                 return attached_tables(connection, self._unknown)
 
         self._tables = await asyncio.to_thread(read)
+        self.status.attached_tables[:] = sorted(table.full_name for table in self.attached)
 
     async def _own_socket(self) -> BackendSocket:
         """Returns the socket, in a folder that the server has made."""
@@ -257,13 +253,13 @@ class Database:
             problem = f"{', '.join(what for (what,) in off)} is switched off"
             expected = "it on, and rows that groupcert verify finds equal"
             raise self._unsuitable(problem, expected)
-        ((self.skipped_transactions,),) = await self._ask(_SKIPPED)
+        ((self.status.skipped_transactions,),) = await self._ask(_SKIPPED)
         await self._look_at_sequences()
         ((changed,),) = await self._ask("SELECT changed FROM groupcert.rows_outside")
         # The server has counted for longer than this member runs.
         if self._changed_outside is None:
             self._changed_outside = changed
-        self.rows_outside = max(0, changed - self._changed_outside)
+        self.status.rows_outside = max(0, changed - self._changed_outside)
 
     async def _look_at_sequences(self) -> None:
         """Reads which sequences are astray. To read one is to lock it: where somebody is changing
@@ -274,7 +270,7 @@ class Database:
                 timeout = f"SET LOCAL lock_timeout TO {SEQUENCES_LOCK_TIMEOUT_MS}"
                 await self._watcher.execute(timeout.encode())
                 rows = await self._ask("SELECT sequence FROM groupcert.astray_sequences ORDER BY 1")
-                self.astray_sequences = [name for (name,) in rows]
+                self.status.astray_sequences[:] = [name for (name,) in rows]
 
     async def flushed(self) -> None:
         """Returns once all that is committed now is on the server's disk. Backends commit without
@@ -395,12 +391,14 @@ class Database:
             task.cancel()
         return await task
 
-    async def oldest_transaction(self) -> tuple[float, str]:
-        """Returns the age in seconds of the oldest transaction that is open at the server, and its
-        session in words.
+    async def oldest_transaction_seconds(self) -> float:
+        """Returns the age of the oldest transaction that is open at the server, and that may come
+        to a COMMIT of the group.
         """
-        rows = await self.run(_OLDEST, (JOINING, READER))
-        return rows[0] if rows else (0.0, "")
+        rows = await self.run(_OLDEST)
+        seconds, self.status.oldest_transaction = rows[0] if rows else (0.0, "")
+        self.status.oldest_transaction_seconds = round(seconds, 3)
+        return float(seconds)
 
     async def watch_member(self) -> None:
         """Has the server leave its group should this process die. Returns when it has left, as the
@@ -451,7 +449,7 @@ class Database:
         if table is not None and table.is_attached:
             return table
         if "." not in name:
-            self.skipped_total += 1
+            self.status.skipped_rows += 1
             return None
         self._unknown.add(name)
         what = (
@@ -493,7 +491,7 @@ class Database:
                 # A session that is idle in its transaction has no statement that could be
                 # cancelled.
                 function = "pg_terminate_backend" if is_idle else "pg_cancel_backend"
-                self.cancelled_total += 1
+                self.status.cancelled_sessions += 1
                 log.info("backend_cancelled", pid=pid, idle_in_transaction=is_idle)
                 await self._watcher.execute(f"SELECT {function}(%s)".encode(), (pid,))
             if is_late and not is_trial:

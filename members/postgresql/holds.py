@@ -33,10 +33,6 @@ class Holds:
         self._database = database
         self._version = version
         self._taken: deque[_Held] = deque()
-        self.oldest_transaction_seconds = 0.0
-        """Age of the server's oldest open transaction, when it was last looked at."""
-        self.oldest_transaction = ""
-        """Its session, in words."""
         self._take()
 
     async def run(self) -> None:
@@ -58,8 +54,7 @@ class Holds:
     async def _give_up(self) -> None:
         # Read before the answer comes, which makes `began` too early, never too late.
         now = asyncio.get_running_loop().time()
-        seconds, self.oldest_transaction = await self._database.oldest_transaction()
-        self.oldest_transaction_seconds, began = seconds, now - seconds
+        began = now - await self._database.oldest_transaction_seconds()
         # The newest one stays: it protects transactions that begin from now on.
         while len(self._taken) > 1 and self._taken[1].since < began:
             self._taken.popleft().release()

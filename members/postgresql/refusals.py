@@ -16,6 +16,8 @@ from ..errors.transactions import OutcomeUnknown
 from .backends import TOO_LARGE, Refusal
 from .commit_order import Entry
 
+SQLSTATES = ("40001", "08007", "25006", "0A000", "53100", "54000")
+"""The codes with which backends are refused; README.md says when."""
 RETRY = "Run the transaction again: it will see what the other one committed."
 _LOOK = "Look for its rows before you run it again: they appear here if the group has certified it."
 

@@ -48,12 +48,18 @@ from .backends import Backend, BackendServer, Refusal, Request, Wait
 from .commit_order import CommitOrder, Entry, Execute, Grant, Local, Take
 from .database import LEAVE_SECONDS, Database, decoded
 from .holds import Holds
-from .refusals import given_up, out_of_group, refusal_of, refusal_of_error, truncated_too_late
+from .refusals import (
+    SQLSTATES,
+    given_up,
+    out_of_group,
+    refusal_of,
+    refusal_of_error,
+    truncated_too_late,
+)
 from .schema_changes import ITEM, change_of, in_turns
 from .server_rows import ServerComparison
 from .standing import Standing
 from .statements import Batch
-from .status import Totals
 
 FOLD_SECONDS = 5.0
 CONFIRM_SECONDS = 0.05
@@ -134,8 +140,9 @@ class ServerApplier:
         self._settled = asyncio.Event()
         self._awaited = 0
         """Sessions that wait for what has been certified."""
-        self._totals = Totals()
-        self._certifying: set[Local] = set()
+        self._status = database.status
+        self._status.refused_transactions.update(dict.fromkeys(SQLSTATES, 0))
+        self._certifying: set[Request] = set()
         self._newest: defaultdict[str, int] = defaultdict(lambda: executed.version)
         """By table, the newest version that may have rows of it."""
         self._executing: Entry | None = None
@@ -246,8 +253,8 @@ class ServerApplier:
             length=waiting,
             assigned=0,
             pending_bytes=0,
-            committed_total=self._totals.committed,
-            groups_total=self._totals.committed,
+            committed_total=self._status.committed_transactions,
+            groups_total=self._status.committed_transactions,
             skipped_total=0,
             parallelism_mean=0.0,
             checkpoint=self.checkpoint(),
@@ -318,43 +325,27 @@ class ServerApplier:
 
     def server_status(self) -> PostgresqlStatus:
         """Returns the numbers that `groupcert postgresql status` shows."""
-        order, totals = self._order, self._totals
-        waits_for = self._waits_for()
-        return PostgresqlStatus(
-            server=self._database.name,
-            member=self._runtime.config.address,
-            out_of_group=self._standing.reason or self._held_up,
-            version=self._done_version,
-            behind_transactions=max(
-                0, self._runtime.member.certifier.window.newest_version - self._done_version
-            ),
-            pending_transactions=order.entries_count,
-            certifying_transactions=len(self._certifying),
-            waiting_transactions=order.waiting_count,
-            granted_transactions=len(order.granted),
-            held_snapshot_version=self._runtime.held.oldest,
-            oldest_transaction_seconds=round(self._holds.oldest_transaction_seconds, 3),
-            oldest_transaction=self._holds.oldest_transaction,
-            waits_for=waits_for,
-            waits_seconds=round(time.monotonic() - self._moved, 3) if waits_for else 0.0,
-            certified_transactions=totals.certified,
-            refused_transactions=totals.refused,
-            committed_transactions=totals.committed,
-            executed_for_backends=totals.executed_for_backends,
-            cancelled_sessions=self._database.cancelled_total,
-            skipped_rows=self._database.skipped_total,
-            astray_sequences=self._database.astray_sequences,
-            rows_outside=self._database.rows_outside,
-            skipped_transactions=self._database.skipped_transactions,
-            attached_tables=sorted(each.full_name for each in self._database.attached),
-        )
+        order, status, runtime = self._order, self._status, self._runtime
+        newest = runtime.member.certifier.window.newest_version
+        status.member = runtime.config.address
+        status.out_of_group = self._standing.reason or self._held_up
+        status.version = self._done_version
+        status.behind_transactions = max(0, newest - self._done_version)
+        status.pending_transactions = order.entries_count
+        status.certifying_transactions = len(self._certifying)
+        status.waiting_transactions = order.waiting_count
+        status.granted_transactions = len(order.granted)
+        status.held_snapshot_version = runtime.held.oldest
+        status.waits_for = self._waits_for()
+        waits_seconds = time.monotonic() - self._moved if status.waits_for else 0.0
+        status.waits_seconds = round(waits_seconds, 3)
+        return status
 
     def _waits_for(self) -> str:
         """Returns the transaction that holds up the order, and its owner, in words; "": none."""
         order = self._order
         if order.granted:
             first = order.granted[0]
-            assert first.entry is not None, "granted before the verdict"
             return f"backend {first.pid}, which commits {first.entry.gtid}"
         if (entry := self._executing) is not None:
             return f"{entry.gtid} of another server, version {entry.version}"
@@ -380,7 +371,6 @@ class ServerApplier:
             self._refuse(backend, truncated_too_late(late[0], self._newest[late[0]]))
             return
         changes = request.changes
-        local = Local(transaction_id=request.transaction_id, pid=request.pid)
         logged = LoggedTransaction(
             uuid.uuid4().bytes, request.version, list(changes.write_set), [ITEM]
         )
@@ -388,20 +378,20 @@ class ServerApplier:
         def decided(submission: Submission) -> None:
             (outcome,) = submission.outcomes
             assert outcome is not None, "ended undecided"
-            self._decided(backend, local, request, outcome)
+            self._decided(backend, request, outcome)
 
-        self._certifying.add(local)
+        self._certifying.add(request)
         try:
             await self._submit(logged, request, decided)
         except NotServing as error:
-            if local.entry is None:  # Else it waits for its turn, or has had it.
+            if request in self._certifying:  # Else it waits for its turn, or has had it.
                 is_unknown = error.ordered != "nothing"
                 cause = OutcomeUnknown(transaction_id=logged.transaction_id, cause=str(error))
                 self._refuse(backend, refusal_of_error(cause if is_unknown else error))
         except GroupcertError as error:
             self._refuse(backend, refusal_of_error(error))
         finally:
-            self._certifying.discard(local)
+            self._certifying.discard(request)
 
     async def _wait(self, backend: Backend, wait: Wait) -> None:
         """Tells who waits for a version that it is visible here. A server that takes no writes is
@@ -466,9 +456,9 @@ class ServerApplier:
         finally:
             release()
 
-    def _decided(self, backend: Backend, local: Local, request: Request, outcome: Outcome) -> None:
+    def _decided(self, backend: Backend, request: Request, outcome: Outcome) -> None:
         """Takes the verdict, in the step of the event loop in which its entry was appended."""
-        self._certifying.discard(local)
+        self._certifying.discard(request)
         changes = request.changes
         if outcome.verdict is not Verdict.CERTIFIED:
             item = outcome.conflict.item if outcome.conflict else ITEM
@@ -476,9 +466,9 @@ class ServerApplier:
             self._refuse(backend, refusal_of(outcome, row))
             return
         self._note_tables(outcome.version, changes.tables)
-        self._totals.certified += 1
+        self._status.certified_transactions += 1
+        local = self._order.decided(outcome.version, request.transaction_id, request.pid)
         self._backends[local] = backend
-        self._order.decided(local, outcome.version)
         self._news.set()
 
     async def _is_of_this_server(self, backend: Backend) -> bool:
@@ -494,7 +484,7 @@ class ServerApplier:
         return backend.is_checked
 
     def _refuse(self, backend: Backend, refusal: Refusal) -> None:
-        self._totals.refused[refusal.sqlstate] += 1
+        self._status.refused_transactions[refusal.sqlstate] += 1
         backend.refuse(refusal)
 
     async def _take_turns(self) -> None:
@@ -515,7 +505,6 @@ class ServerApplier:
     def _answer(self, grant: Grant) -> None:
         """Lets a backend commit; one that is gone is found by `_confirm`."""
         local, after = grant
-        assert local.entry is not None, "granted before the verdict"
         previous = after.transaction_id if after else None
         # Those behind wait for the first one, so only its time counts for `_end_late`.
         if len(self._order.granted) == 1:
@@ -537,7 +526,7 @@ class ServerApplier:
                 await self._execute_rows(batch, after)
             self._note_visible(entries[-1].version)
         self._executing = None
-        self._totals.committed += len(step.entries)
+        self._status.committed_transactions += len(step.entries)
 
     async def _take_rows(self, step: Take) -> None:
         """Takes the rows that are to be compared, with nobody after them in the snapshot."""
@@ -614,10 +603,9 @@ class ServerApplier:
         local = self._order.waiting_of(pid)
         if local is None:
             return
-        assert local.entry is not None, "waits before the verdict"
         # It keeps its turn: the group has certified it.
         local.is_given_up = True
-        self._totals.executed_for_backends += 1
+        self._status.executed_for_backends += 1
         self._refuse(self._backends.pop(local), given_up(local.entry))
 
     async def _confirm(self) -> None:
@@ -641,13 +629,12 @@ class ServerApplier:
     async def _confirm_once(self) -> None:
         asked = [*self._order.granted]
         ends = await self._database.statuses(
-            [(each.transaction_id, each.entry.version) for each in asked if each.entry]
+            [(each.transaction_id, each.entry.version) for each in asked]
         )
         for local, end in zip(asked, ends, strict=True):
             # They end in their order: those behind it wait for it in the server.
             if end == "in progress":
                 break
-            assert local.entry is not None, "granted before the verdict"
             self._backends.pop(local, None)
             self._moved = time.monotonic()
             if end != "committed":
@@ -656,13 +643,12 @@ class ServerApplier:
                 await self._execute_for(local)
                 break
             self._order.committed(local)
-            self._totals.committed += 1
+            self._status.committed_transactions += 1
             self._note_visible(local.entry.version)
 
     async def _execute_for(self, local: Local) -> None:
         """Executes a transaction whose backend did not commit it, and answers the next one."""
-        assert local.entry is not None, "granted before the verdict"
-        self._totals.executed_for_backends += 1
+        self._status.executed_for_backends += 1
         log.info("executed_for_backend", pid=local.pid, gtid=str(local.entry.gtid))
         try:
             await self._database.execute_for(local.entry, self._make_way)
@@ -698,8 +684,8 @@ class ServerApplier:
             await asyncio.sleep(FOLD_SECONDS)
             await self.comparison.settle()
             # A granted transaction is known by its row until its end is found.
-            first = self._order.granted[0].entry if self._order.granted else None
-            await self._database.fold(first.version if first else self._done_version)
+            granted = self._order.granted
+            await self._database.fold(granted[0].entry.version if granted else self._done_version)
 
     async def _make_durable(self) -> None:
         """Notes, again and again, what the server has on disk: the relay queue lets go of it, and

@@ -210,7 +210,7 @@ class ServerComparison:
         comparison has found that.
         """
         compared, run = self._runtime.member.comparisons, self._runtime.member.me.incarnation
-        if not self._database.skipped_transactions or not compared.is_over:
+        if not self._database.status.skipped_transactions or not compared.is_over:
             return
         kinds = [each.tables for each in compared.answers.values()]
         own = compared.answers.get(run)

@@ -1,4 +1,4 @@
-"""What a member does now, and what it has done since it connected; and how others ask it.
+"""How others ask a member what it does now, and what it has done since it connected.
 
 The rule it keeps: the numbers are the member's own, so that asking costs the server nothing. It
 answers over the socket of its backends, to the server's account and root, who prove that they know
@@ -7,7 +7,6 @@ the token of `groupcert.settings`.
 
 import socket
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from google.protobuf.json_format import Parse, ParseError
@@ -21,18 +20,6 @@ from .backends import STATUS
 from .handshake import ask
 
 TIMEOUT_SECONDS = 5.0
-SQLSTATES = ("40001", "08007", "25006", "0A000", "54000")
-"""The codes with which backends are refused; members/postgresql/README.md says when."""
-
-
-@dataclass(slots=True)
-class Totals:
-    """The counters of a member."""
-
-    certified: int = 0
-    committed: int = 0
-    executed_for_backends: int = 0
-    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(SQLSTATES, 0))
 
 
 def ask_member(dsn: str) -> PostgresqlStatus:

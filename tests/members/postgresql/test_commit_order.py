@@ -19,9 +19,9 @@ def entry(version: int) -> Entry:
     return Entry(version, Gtid(SOURCE, version), (), version)
 
 
-def local(name: str) -> Local:
-    """A backend's transaction."""
-    return Local(transaction_id=name, pid=len(name))
+def decided(order: CommitOrder, version: int) -> Local:
+    """A backend's transaction that waits for its turn."""
+    return order.decided(version, f"transaction {version}", pid=version)
 
 
 def order_of(version: int, *received: int) -> CommitOrder:
@@ -33,9 +33,8 @@ def order_of(version: int, *received: int) -> CommitOrder:
 
 def test_versions_take_turns_whoever_has_them() -> None:
     order = order_of(4, 5, 6, 7)
-    one, other = local("one"), local("other")
-    order.decided(other, 7)
-    order.decided(one, 5)
+    other = decided(order, 7)
+    one = decided(order, 5)
     assert order.next_step() == Grant(one, None)
     assert order.next_step() == Execute([entry(6)], one)
     assert not order.is_settled
@@ -48,9 +47,8 @@ def test_versions_take_turns_whoever_has_them() -> None:
 
 def test_a_backend_commits_behind_the_one_before_it() -> None:
     order = order_of(0, 1, 2)
-    one, other = local("one"), local("other")
-    order.decided(one, 1)
-    order.decided(other, 2)
+    one = decided(order, 1)
+    other = decided(order, 2)
     assert [order.next_step(), order.next_step()] == [Grant(one, None), Grant(other, one)]
     assert order.executed_for(one) is other
     assert order.executed_for(other) is None
@@ -58,8 +56,7 @@ def test_a_backend_commits_behind_the_one_before_it() -> None:
 
 def test_an_entry_of_a_backend_is_not_executed() -> None:
     order = order_of(0, 1, 2, 3)
-    mine = local("mine")
-    order.decided(mine, 2)
+    mine = decided(order, 2)
     assert order.next_step() == Execute([entry(1)], None)
     assert order.next_step() == Grant(mine, None)
     assert order.next_step() == Execute([entry(3)], mine)
@@ -75,8 +72,7 @@ def test_nothing_has_its_turn_before_the_version_that_has_not_come() -> None:
 
 def test_a_backend_that_made_way_is_executed_for_in_its_turn() -> None:
     order = order_of(0, 1, 2)
-    mine = local("mine")
-    order.decided(mine, 2)
+    mine = decided(order, 2)
     assert order.waiting_of(mine.pid) is mine
     mine.is_given_up = True
     assert order.waiting_of(mine.pid) is None
@@ -94,9 +90,8 @@ def test_a_batch_has_a_limit() -> None:
 
 def test_rows_are_taken_between_the_versions_around_them() -> None:
     order = order_of(0, 1, 2, 3, 4)
-    one, other = local("one"), local("other")
-    order.decided(one, 2)
-    order.decided(other, 4)
+    one = decided(order, 2)
+    other = decided(order, 4)
     order.take_after(2, 77)
     assert [order.next_step(), order.next_step()] == [Execute([entry(1)], None), Grant(one, None)]
     assert order.next_step() == Take(2, 77, one)

@@ -306,15 +306,15 @@ async def test_what_goes_past_the_group_is_in_the_status(dsn: str) -> None:
     attach(dsn, ["public.*"])
     database = await Database(dsn).open()
     try:
-        assert (database.rows_outside, [*database.astray_sequences]) == (0, [])
+        assert (database.status.rows_outside, [*database.status.astray_sequences]) == (0, [])
         with session(dsn) as connection:
             connection.execute("INSERT INTO late SELECT FROM generate_series(1, 3)")
             connection.execute("SELECT setval('numbered_id_seq', 100)")
             connection.execute("SELECT pg_stat_force_next_flush()")
         await database.fold(1)
-        assert [*database.astray_sequences] == ["public.numbered_id_seq"]
+        assert [*database.status.astray_sequences] == ["public.numbered_id_seq"]
         async with asyncio.timeout(60):
-            while database.rows_outside < 3:
+            while database.status.rows_outside < 3:
                 await asyncio.sleep(0.1)
                 await database.fold(1)
     finally:
@@ -334,7 +334,7 @@ async def test_a_migration_of_other_tables_that_is_open_holds_no_member_up(dsn: 
                 await database.fold(1)
                 await database.read_tables()
             open_still = connection.execute("SELECT to_regclass('parts')").fetchall()
-            assert (open_still, [*database.astray_sequences]) == ([(None,)], [])
+            assert (open_still, [*database.status.astray_sequences]) == ([(None,)], [])
             connection.execute("COMMIT")
         finally:
             await database.close()
@@ -358,9 +358,9 @@ async def test_a_sequence_that_somebody_changes_holds_no_member_up(dsn: str, cha
                 assert folding.done()
                 connection.execute(end.encode())
                 await folding
-                assert [*database.astray_sequences] == ["public.s"]
+                assert [*database.status.astray_sequences] == ["public.s"]
             await database.fold(1)
-            assert [*database.astray_sequences] == []
+            assert [*database.status.astray_sequences] == []
     finally:
         await database.close()
 
