@@ -55,10 +55,10 @@ class Local:
 
 
 class Grant(NamedTuple):
-    """A backend may commit, once the transaction `after` has, if there is one."""
+    """A backend may commit, once the transaction `after` has, by its id; None: there is none."""
 
     local: Local
-    after: Local | None
+    after: str | None
 
 
 class Execute(NamedTuple):
@@ -67,7 +67,7 @@ class Execute(NamedTuple):
     """
 
     entries: Sequence[Entry]
-    after: Local | None
+    after: str | None
 
 
 class Take(NamedTuple):
@@ -77,7 +77,7 @@ class Take(NamedTuple):
 
     version: int
     position: int
-    after: Local | None
+    after: str | None
 
 
 class CommitOrder:
@@ -172,8 +172,8 @@ class CommitOrder:
         return next((local for local in found if not local.is_given_up), None)
 
     @property
-    def _last_granted(self) -> Local | None:
-        return self.granted[-1] if self.granted else None
+    def _last_granted(self) -> str | None:
+        return self.granted[-1].transaction_id if self.granted else None
 
     def _turn_of(self, local: Local) -> Grant | Execute:
         self.version = local.entry.version

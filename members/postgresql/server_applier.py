@@ -505,15 +505,13 @@ class ServerApplier:
     def _answer(self, grant: Grant) -> None:
         """Lets a backend commit; one that is gone is found by `_confirm`."""
         local, after = grant
-        previous = after.transaction_id if after else None
         # Those behind wait for the first one, so only its time counts for `_end_late`.
         if len(self._order.granted) == 1:
             self._moved = time.monotonic()
-        self._backends[local].grant(local.entry, previous)
+        self._backends[local].grant(local.entry, after)
 
     async def _execute(self, step: Execute) -> None:
         """Executes entries; if the backend before them has died, once they have nobody before."""
-        after = step.after.transaction_id if step.after else None
         self._executing, self._moved = step.entries[0], time.monotonic()
         for entries in in_turns(step.entries):
             if change := change_of(entries[0]):
@@ -523,17 +521,16 @@ class ServerApplier:
             else:
                 batch = await decoded(entries)
                 self._note_tables(entries[-1].version, batch.tables)
-                await self._execute_rows(batch, after)
+                await self._execute_rows(batch, step.after)
             self._note_visible(entries[-1].version)
         self._executing = None
         self._status.committed_transactions += len(step.entries)
 
     async def _take_rows(self, step: Take) -> None:
         """Takes the rows that are to be compared, with nobody after them in the snapshot."""
-        after = step.after.transaction_id if step.after else None
-        while not await self.comparison.take(step, after):
+        while not await self.comparison.take(step):
             await self._until_settled()
-            after = None
+            step = step._replace(after=None)
 
     def _note_tables(self, version: int, names: Iterable[str]) -> None:
         """Notes the newest version with rows of tables. TRUNCATE removes rows at its server that

@@ -173,9 +173,9 @@ class ServerComparison:
             self._opening = self._loop.create_task(self._open())
         return self._opening
 
-    async def take(self, step: Take, after: str | None) -> bool:
+    async def take(self, step: Take) -> bool:
         """Takes the rows, unless that fails, before anything else has its turn; returns False if
-        the transaction `after`, of a backend, has not committed.
+        the transaction before them, of a backend, has not committed.
         """
         self._position = step.position
         try:
@@ -185,7 +185,7 @@ class ServerComparison:
                 raise not_comparable(f"no session at the server within {OPEN_SECONDS:.0f} s")
             rows = opening.result()
             tables = self._database.attached
-            await asyncio.to_thread(rows.begin, step.version, after, tables)
+            await asyncio.to_thread(rows.begin, step.version, step.after, tables)
         except psycopg.errors.TransactionRollback:
             return False
         except (psycopg.Error, GroupcertError) as error:

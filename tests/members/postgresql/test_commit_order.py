@@ -36,7 +36,7 @@ def test_versions_take_turns_whoever_has_them() -> None:
     other = decided(order, 7)
     one = decided(order, 5)
     assert order.next_step() == Grant(one, None)
-    assert order.next_step() == Execute([entry(6)], one)
+    assert order.next_step() == Execute([entry(6)], one.transaction_id)
     assert not order.is_settled
     order.committed(one)
     assert order.is_settled
@@ -49,7 +49,10 @@ def test_a_backend_commits_behind_the_one_before_it() -> None:
     order = order_of(0, 1, 2)
     one = decided(order, 1)
     other = decided(order, 2)
-    assert [order.next_step(), order.next_step()] == [Grant(one, None), Grant(other, one)]
+    assert [order.next_step(), order.next_step()] == [
+        Grant(one, None),
+        Grant(other, one.transaction_id),
+    ]
     assert order.executed_for(one) is other
     assert order.executed_for(other) is None
 
@@ -59,7 +62,7 @@ def test_an_entry_of_a_backend_is_not_executed() -> None:
     mine = decided(order, 2)
     assert order.next_step() == Execute([entry(1)], None)
     assert order.next_step() == Grant(mine, None)
-    assert order.next_step() == Execute([entry(3)], mine)
+    assert order.next_step() == Execute([entry(3)], mine.transaction_id)
 
 
 def test_nothing_has_its_turn_before_the_version_that_has_not_come() -> None:
@@ -94,11 +97,14 @@ def test_rows_are_taken_between_the_versions_around_them() -> None:
     other = decided(order, 4)
     order.take_after(2, 77)
     assert [order.next_step(), order.next_step()] == [Execute([entry(1)], None), Grant(one, None)]
-    assert order.next_step() == Take(2, 77, one)
+    assert order.next_step() == Take(2, 77, one.transaction_id)
     order.take_after(3, 78)
     order.take_after(3, 79)
-    assert order.next_step() == Execute([entry(3)], one)
-    assert [order.next_step(), order.next_step()] == [Take(3, 79, one), Grant(other, one)]
+    assert order.next_step() == Execute([entry(3)], one.transaction_id)
+    assert [order.next_step(), order.next_step()] == [
+        Take(3, 79, one.transaction_id),
+        Grant(other, one.transaction_id),
+    ]
     order.committed(one)
     order.committed(other)
     order.take_after(4, 80)
