@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import sql
 
 from ...applier.errors import UnsuitableTarget
 from ...certifier.errors import NotServing
@@ -33,15 +32,9 @@ from .sequences import (
     reset_sequences,
     sequences_for,
 )
-from .tables import Table, attached_tables, read_tables
+from .tables import Table, attached_tables, quoted, read_tables
 
-SCRIPTS = (
-    "triggers.sql",
-    "place.sql",
-    "standing.sql",
-    "schema_changes.sql",
-    "consistency.sql",
-)
+SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql", "consistency.sql")
 _FUNCTION = re.compile(
     rb"^CREATE ((?:FUNCTION|PROCEDURE) .*?^[^\n]*\$\$;)$", re.MULTILINE | re.DOTALL
 )
@@ -166,8 +159,7 @@ def _install(connection: "psycopg.Connection[Any]", statements: Iterable[bytes])
     """Runs statements of the scripts, and notes the digest of these."""
     for statement in statements:
         connection.execute(statement)
-    note = sql.SQL("COMMENT ON SCHEMA groupcert IS {}").format(_digest_of(_scripts()))
-    connection.execute(note)
+    connection.execute(f"COMMENT ON SCHEMA groupcert IS '{_digest_of(_scripts())}'".encode())
 
 
 def _renew_functions(connection: "psycopg.Connection[Any]", dsn: str) -> None:
@@ -264,7 +256,9 @@ def opened(dsn: str) -> "Iterator[psycopg.Connection[Any]]":
         UnsuitableTarget: A statement of the block fails.
     """
     try:
-        connection = psycopg.connect(dsn, prepare_threshold=None, application_name=APPLICATION)
+        connection = psycopg.connect(
+            dsn, prepare_threshold=None, application_name=APPLICATION, client_encoding="UTF8"
+        )
     except psycopg.OperationalError as error:
         state = f"UNREACHABLE ({str(error).strip()})"
         raise NotServing(member=name_of(dsn), state=state) from error
@@ -336,13 +330,6 @@ def has_language(connection: "psycopg.Connection[Any]") -> bool:
     return connection.execute(query, (_LANGUAGE,)).fetchone() is not None
 
 
-def check_place(connection: "psycopg.Connection[Any]", dsn: str) -> None:
-    """Raises UnsuitableTarget if an attached database is the copy of another one."""
-    row = connection.execute("SELECT groupcert.copied()").fetchone()
-    if row and row[0]:
-        raise copy_unsuitable(dsn, row[0])
-
-
 def write_settings(
     connection: "psycopg.Connection[Any]",
     dsn: str,
@@ -408,33 +395,31 @@ def make_role(connection: "psycopg.Connection[Any]") -> None:
     of a table's owner runs in its sessions, it finds no rights there to take. Its password is the
     member's, made anew for each run.
     """
-    role = sql.Identifier(APPLIER_ROLE)
     known = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (APPLIER_ROLE,))
     if known.fetchone() is None:
-        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
-    grant = sql.SQL("GRANT SET ON PARAMETER session_replication_role TO {}")
-    connection.execute(grant.format(role))
+        connection.execute(f"CREATE ROLE {APPLIER_ROLE} LOGIN".encode())
+    grant = f"GRANT SET ON PARAMETER session_replication_role TO {APPLIER_ROLE}"
+    connection.execute(grant.encode())
     for name, value in SETTINGS.items():
-        connection.execute(
-            sql.SQL("ALTER ROLE {} SET {} TO {}").format(role, sql.Identifier(name), value)
-        )
+        connection.execute(f"ALTER ROLE {APPLIER_ROLE} SET {name} TO '{value}'".encode())
 
 
 def grant_rights(connection: "psycopg.Connection[Any]") -> None:
     """Lets the role execute rows of others in this database."""
-    role, database = sql.Identifier(APPLIER_ROLE), sql.Identifier(connection.info.dbname)
-    connection.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO {}").format(database, role))
-    connection.execute(sql.SQL("GRANT USAGE ON SCHEMA groupcert TO {}").format(role))
-    connection.execute(sql.SQL("GRANT SELECT ON groupcert.attached TO {}").format(role))
+    for right in (
+        f"CONNECT ON DATABASE {quoted(connection.info.dbname)}",
+        "USAGE ON SCHEMA groupcert",
+        "SELECT ON groupcert.attached",
+    ):
+        connection.execute(f"GRANT {right} TO {APPLIER_ROLE}".encode())
 
 
 def _drop_role(connection: "psycopg.Connection[Any]") -> None:
     """Removes the role, unless another database of the server needs it."""
-    role = sql.Identifier(APPLIER_ROLE)
-    connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+    connection.execute(f"DROP OWNED BY {APPLIER_ROLE}".encode())
     try:
         with connection.transaction():
-            connection.execute(sql.SQL("DROP ROLE {}").format(role))
+            connection.execute(f"DROP ROLE {APPLIER_ROLE}".encode())
     except psycopg.errors.DependentObjectsStillExist:
         make_role(connection)  # It has lost its right to the parameter.
 

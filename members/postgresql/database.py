@@ -123,7 +123,7 @@ class Database:
 
     def __init__(self, dsn: str, turn_seconds: float = TURN_SECONDS) -> None:
         """Prepares; a backend may hold up the commits of its server for `turn_seconds`."""
-        self._dsn = dsn
+        self._dsn = make_conninfo(dsn, client_encoding="UTF8")  # Names and rows are sent as that.
         self.turn_seconds = turn_seconds
         self._tables: Mapping[str, Table] = {}
         self._unknown: set[str] = set()
@@ -553,7 +553,7 @@ class Database:
         """
 
         def connect(dsn: str) -> "psycopg.Connection[Any]":
-            own = make_conninfo(dsn, application_name=READER, client_encoding="UTF8")
+            own = make_conninfo(dsn, application_name=READER)
             session = psycopg.connect(own, autocommit=True, prepare_threshold=None)
             session.execute(f"SET lock_timeout TO {READER_LOCK_TIMEOUT_MS}".encode())
             return session

@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from ...certifier.write_set import store_key_item
 from ..errors.postgresql_servers import SchemaChangeFailed, SchemaChangeRefused
@@ -34,7 +33,7 @@ from .sequences import (
     read_sequences,
     sequences_for,
 )
-from .tables import Table, read_tables
+from .tables import Table, literal, quoted, read_tables
 
 KEY = b"groupcert.schema_changes/newest"
 ITEM = store_key_item(KEY)
@@ -192,19 +191,18 @@ def _run_as(connection: Connection, change: SchemaChange) -> None:
     function that they call, can leave: SET LOCAL ROLE could be reset. COMMIT and the like are
     refused. What they would leave for the end of the transaction is run, or ends, with them.
     """
-    function = sql.SQL("groupcert.schema_change()")
-    body = f"BEGIN EXECUTE {sql.Literal(change.statements).as_string()}; "
-    body += "SET CONSTRAINTS ALL IMMEDIATE; END"
-    connection.execute(
-        sql.SQL("CREATE FUNCTION {} RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS {}").format(
-            function, body
-        )
+    body = literal(
+        f"BEGIN EXECUTE {literal(change.statements)}; SET CONSTRAINTS ALL IMMEDIATE; END"
     )
-    role = sql.Identifier(change.role)
-    connection.execute(sql.SQL("ALTER FUNCTION {} OWNER TO {}").format(function, role))
-    connection.execute(sql.SQL("SELECT {}").format(function))
-    connection.execute("CLOSE ALL; SET LOCAL session_replication_role TO replica")
-    connection.execute(sql.SQL("DROP FUNCTION {}").format(function))
+    for statement in (
+        "CREATE FUNCTION groupcert.schema_change() RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+        f" AS {body}",
+        f"ALTER FUNCTION groupcert.schema_change() OWNER TO {quoted(change.role)}",
+        "SELECT groupcert.schema_change()",
+        "CLOSE ALL; SET LOCAL session_replication_role TO replica",
+        "DROP FUNCTION groupcert.schema_change()",
+    ):
+        connection.execute(statement.encode())
 
 
 def _attached(

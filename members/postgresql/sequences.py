@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import psycopg
-from psycopg import sql
+from psycopg.rows import class_row
 
 from ...certifier.errors import InvalidSetting
+from .tables import quoted
 
 INCREMENT_MAX = 65_535
 """As MySQL has it."""
@@ -30,14 +31,15 @@ WITH users AS (
     SELECT d.refobjid, f.adrelid, f.adnum FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid
     WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass
 )
-SELECT n.nspname, c.relname, s.seqstart, coalesce(k.step, s.seqincrement), s.seqmin, s.seqmax,
-       s.seqcycle, k.step IS NOT NULL, coalesce(
+SELECT n.nspname AS schema, c.relname AS name, s.seqstart AS start,
+       coalesce(k.step, s.seqincrement) AS step, s.seqmin AS smallest, s.seqmax AS largest,
+       s.seqcycle AS cycles, k.step IS NOT NULL AS is_numbered, coalesce(
            (SELECT jsonb_agg(jsonb_build_array(m.nspname, t.relname, a.attname,
                                                format_type(a.atttypid, NULL)))
             FROM users u JOIN pg_class t ON t.oid = u.relation
             JOIN pg_namespace m ON m.oid = t.relnamespace
             JOIN pg_attribute a ON a.attrelid = u.relation AND a.attnum = u.number
-            WHERE u.sequence = c.oid), '[]')
+            WHERE u.sequence = c.oid), '[]') AS columns
 FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN groupcert.sequences k ON k.sequence = c.oid
@@ -80,7 +82,7 @@ AS_ONE = Numbering(1, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumberSequence:
-    """A sequence; `step` is its own, `columns` are (schema, table, column, type) that it fills."""
+    """A sequence; `step` is its own, `columns` are [schema, table, column, type] that it fills."""
 
     schema: str
     name: str
@@ -90,7 +92,7 @@ class NumberSequence:
     largest: int
     cycles: bool
     is_numbered: bool
-    columns: list[tuple[str, str, str, str]]
+    columns: list[list[str]]
 
     @property
     def full_name(self) -> str:
@@ -118,22 +120,8 @@ class NumberSequence:
 
 def read_sequences(connection: "psycopg.Connection[Any]") -> list[NumberSequence]:
     """Returns all sequences of an attached server."""
-    return [
-        NumberSequence(
-            schema=schema,
-            name=name,
-            start=start,
-            step=step,
-            smallest=smallest,
-            largest=largest,
-            cycles=cycles,
-            is_numbered=is_numbered,
-            columns=[tuple(column) for column in columns],
-        )
-        for schema, name, start, step, smallest, largest, cycles, is_numbered, columns in (
-            connection.execute(_SEQUENCES).fetchall()
-        )
-    ]
+    cursor = connection.cursor(row_factory=class_row(NumberSequence))
+    return cursor.execute(_SEQUENCES).fetchall()
 
 
 def sequences_for(
@@ -201,25 +189,20 @@ def _restart(
     """Has a sequence go on at the next number of a numbering, and returns that. Numbers of rows
     count, too: others' rows have come without it.
     """
-    name = sql.Identifier(sequence.schema, sequence.name)
-    alter = sql.SQL("ALTER SEQUENCE {} {}")
-    stride = sql.SQL(f"INCREMENT BY {sequence.step * numbering.increment}")
-    connection.execute(alter.format(name, stride))  # Nobody takes a number from here on.
-    row = connection.execute(
-        sql.SQL("SELECT last_value, is_called FROM {}").format(name)
-    ).fetchone()
+    name = quoted(sequence.schema, sequence.name)
+    stride = sequence.step * numbering.increment
+    # Nobody takes a number from here on.
+    connection.execute(f"ALTER SEQUENCE {name} INCREMENT BY {stride}".encode())
+    row = connection.execute(f"SELECT last_value, is_called FROM {name}".encode()).fetchone()
     assert row is not None, "a sequence without a row"
     last, is_called = row
     direction = 1 if sequence.step > 0 else -1
     free = [last + direction if is_called else last]
     for schema, table, column, kind in sequence.columns:
         if kind in _INTEGERS:
-            query = sql.SQL("SELECT {}({}) FROM {}").format(
-                sql.SQL("max" if direction > 0 else "min"),
-                sql.Identifier(column),
-                sql.Identifier(schema, table),
-            )
-            used = connection.execute(query).fetchone()
+            last_used = f"{'max' if direction > 0 else 'min'}({quoted(column)})"
+            query = f"SELECT {last_used} FROM {quoted(schema, table)}"
+            used = connection.execute(query.encode()).fetchone()
             if used and used[0] is not None:
                 free.append(used[0] + direction)
     number = sequence.next_number(max(free, key=lambda each: each * direction), numbering)
@@ -230,7 +213,7 @@ def _restart(
             f" {sequence.largest if direction > 0 else sequence.smallest}: change its type or"
             " limit before",
         )
-    connection.execute(alter.format(name, sql.SQL(f"RESTART WITH {number}")))
+    connection.execute(f"ALTER SEQUENCE {name} RESTART WITH {number}".encode())
     return number
 
 

@@ -14,7 +14,7 @@ from google.protobuf.json_format import Parse, ParseError
 from groupcert.v1.postgresql_pb2 import PostgresqlStatus
 
 from ...certifier.errors import NotServing
-from .attachment import check_place, name_of, opened_attached
+from .attachment import copy_unsuitable, name_of, opened_attached
 from .backend_socket import short
 from .backends import STATUS
 from .handshake import ask
@@ -30,12 +30,13 @@ def ask_member(dsn: str) -> PostgresqlStatus:
         NotServing: The server does not answer, or it has no member; its state says why.
     """
     with opened_attached(dsn) as connection:
-        check_place(connection, dsn)
         row = connection.execute(
-            "SELECT socket_path, token, out_of_group FROM groupcert.settings"
+            "SELECT socket_path, token, out_of_group, groupcert.copied() FROM groupcert.settings"
         ).fetchone()
     assert row is not None, "an attached server without settings"
-    path, token, reason = row
+    path, token, reason, copied = row
+    if copied:
+        raise copy_unsuitable(dsn, copied)
     try:
         with closing(socket.socket(socket.AF_UNIX)) as asking:
             asking.settimeout(TIMEOUT_SECONDS)
