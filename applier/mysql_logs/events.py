@@ -124,7 +124,7 @@ class FormatDescription(NamedTuple):
 
 
 _unpack_header = HEADER.unpack
-_new_event = partial(tuple.__new__, Event)
+new_event = partial(tuple.__new__, Event)
 """Makes an event from a tuple of all fields, at half the cost of its own constructor."""
 _CHECKED = 0x2144DF1C
 """The CRC-32 of any bytes that their own CRC-32 follows, the least significant byte first."""
@@ -198,7 +198,7 @@ class EventReader:
                 return None
             body = body[:-CHECKSUM_BYTES]
         event = self._path, offset, kind, flags, timestamp, server_id, size_bytes, body
-        return _new_event(event)
+        return new_event(event)
 
     def _check_size(self, event: Event, header: bytes) -> None:
         """Notes why the file ends with an event of this size, or raises InvalidBinaryLog."""
@@ -253,6 +253,13 @@ def checksum_matches(header: bytes, body: bytes | memoryview) -> bool:
         # A server clears the flag when it closes the log, and does not renew the checksum.
         header = header[:17] + bytes([header[17] & ~FLAG_IN_USE]) + header[18:]
     return zlib.crc32(body, zlib.crc32(header)) == _CHECKED
+
+
+def is_as_written(event: memoryview) -> bool:
+    """Returns whether a whole event ends with the checksum of all before it; of one that is no
+    format description, which `checksum_matches` is for.
+    """
+    return zlib.crc32(event) == _CHECKED
 
 
 def described_checksum_bytes(body: bytes) -> int:

@@ -15,6 +15,7 @@ import ssl
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from struct import Struct
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -36,6 +37,8 @@ from ..mysql_logs.events import (
     checksum_matches,
     described_checksum_bytes,
     format_description,
+    is_as_written,
+    new_event,
 )
 from ..mysql_logs.gtid_set_encoding import encoded
 from .server_url import ServerUrl
@@ -52,8 +55,11 @@ _BLOCK_BYTES = 1 << 18
 _BODY = 1 + HEADER_BYTES
 """Where the body of an event begins in its packet."""
 _CHUNK_BYTES_MAX = (1 << 24) - 1
+_LENGTH = Struct("<I")
 _FLAG_ARTIFICIAL = 0x20
 _HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+_DESCRIBING = (EventType.FORMAT_DESCRIPTION, EventType.ROTATE)
+"""Events that tell of those after them."""
 _FOUND = {
     *_HEARTBEATS,
     EventType.GTID,
@@ -316,21 +322,24 @@ class ServerStream:
         """Returns the event of a packet, whose first byte is no part of it."""
         timestamp, kind, server_id, size_bytes, end, flags = HEADER.unpack_from(packet, 1)
         is_in_file = end and not flags & _FLAG_ARTIFICIAL and kind not in _HEARTBEATS
-        checksum_bytes, is_checked = self.format.checksum_bytes, self.format.checksum_bytes > 0
-        if not is_in_file or kind == EventType.FORMAT_DESCRIPTION:
-            checksum_bytes, is_checked = _unusual_checksum(packet, kind)
+        checksum_bytes = self.format.checksum_bytes
+        if is_in_file and kind != EventType.FORMAT_DESCRIPTION:
+            is_whole = not checksum_bytes or is_as_written(memoryview(packet)[1:])
+        else:
+            checksum_bytes, is_whole = _unusual_checksum(packet, kind)
         offset = max(0, end - size_bytes) if is_in_file else self._offset
-        body = packet[_BODY : len(packet) - checksum_bytes]
         size = size_bytes if is_in_file else 0
-        event = Event(self._path, offset, kind, flags, timestamp, server_id, size, body)
+        body = packet[_BODY : len(packet) - checksum_bytes]
+        event = new_event((self._path, offset, kind, flags, timestamp, server_id, size, body))
         if size_bytes != len(packet) - 1:
             problem = f"an event of {size_bytes} bytes in a packet of {len(packet) - 1}"
             raise event.invalid(problem, "packets of one event each")
-        if is_checked and not _has_checksum(packet):
+        if not is_whole:
             raise event.invalid("the checksum of the event does not match", "what the server wrote")
         if is_in_file:
             self._offset = end
-        self._note(event)
+        if not self._is_found or kind in _DESCRIBING:
+            self._note(event)
         return event
 
     def _note(self, event: Event) -> None:
@@ -413,14 +422,16 @@ class _Packets:
         self._socket.settimeout(seconds)
 
     def _chunk(self) -> bytes:
-        return self._take(int.from_bytes(self._take(4)[:3], "little"))
-
-    def _take(self, count: int) -> bytes:
-        if len(self._held) - self._read < count:
-            self._receive(count)
-        start = self._read
-        self._read = start + count
-        return self._held[start : start + count]
+        if len(self._held) - self._read < _LENGTH.size:
+            self._receive(_LENGTH.size)
+        # Three bytes of length, and the packet's number.
+        begin = self._read + _LENGTH.size
+        end = begin + (_LENGTH.unpack_from(self._held, self._read)[0] & _CHUNK_BYTES_MAX)
+        if end > len(self._held):
+            self._receive(end - self._read)
+            begin, end = _LENGTH.size, end - begin + _LENGTH.size
+        self._read = end
+        return self._held[begin:end]
 
     def _receive(self, count: int) -> None:
         """Receives until so many bytes are held that were not returned."""
@@ -443,20 +454,18 @@ class _Packets:
             )
 
 
-def _has_checksum(packet: bytes) -> bool:
-    return checksum_matches(packet[1:_BODY], packet[_BODY:])
-
-
 def _unusual_checksum(packet: bytes, kind: int) -> tuple[int, bool]:
     """Returns the bytes of the checksum of a format description, or of an event that is in no file,
-    and whether it is to be verified.
+    and whether the event is as its server wrote it, as far as that can be known.
     """
+    has_checksum = checksum_matches(packet[1:_BODY], packet[_BODY:])
     if kind == EventType.FORMAT_DESCRIPTION:
         checksum_bytes = described_checksum_bytes(packet[_BODY:])
         # A server without checksums changes this event for its replicas and renews none.
-        return checksum_bytes, bool(checksum_bytes and packet[-CHECKSUM_BYTES - 1])
+        is_checked = bool(checksum_bytes and packet[-CHECKSUM_BYTES - 1])
+        return checksum_bytes, has_checksum or not is_checked
     # They have one by what the server thinks of the file before or after.
-    return CHECKSUM_BYTES * _has_checksum(packet), False
+    return CHECKSUM_BYTES * has_checksum, True
 
 
 def mariadb_gtids(text: str) -> GtidSet:

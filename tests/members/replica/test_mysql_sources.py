@@ -14,11 +14,9 @@ import pytest
 
 from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
 from groupcert.applier.mysql_logs.prepared_payload import Step, prepared_step
-from groupcert.applier.mysql_servers import server_stream
 from groupcert.applier.mysql_servers.server_url import ServerUrl
 from groupcert.certifier.errors import InvalidSetting
 from groupcert.certifier.gtid_set import GtidSet
-from groupcert.members.replica import server_sources
 from tests.members.replica.test_server_sources import Received
 
 URL = os.environ.get("MYSQL_URL", "")
@@ -107,9 +105,7 @@ def test_what_a_source_lacks_is_told_by_its_name() -> None:
     assert [each.version for each in received.transactions] == [before.count() + 1]
 
 
-def test_a_source_whose_log_was_emptied_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(server_sources, "ASK_SECONDS", 0.0)
+def test_a_source_whose_log_was_emptied_is_behind() -> None:
     received = Received(executed(), URL)
     received.take(lambda: received.news[-1].source)
     execute("RESET BINARY LOGS AND GTIDS")

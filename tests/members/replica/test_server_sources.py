@@ -15,13 +15,11 @@ from groupcert.applier.errors import PurgedAtSource, ReplicaAhead
 from groupcert.applier.mysql_logs.lock_intervals import LockIntervals
 from groupcert.applier.mysql_logs.prepared_payload import Step, prepared_step
 from groupcert.applier.mysql_logs.statement_payload import statements_of
-from groupcert.applier.mysql_servers import server_stream
 from groupcert.applier.mysql_servers.source_errors import SourceRefused
 from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.certifier.errors import InvalidSetting, TransactionTooLarge
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.host.loopback import HOST
-from groupcert.members.replica import server_sources
 from groupcert.members.replica import sources as replica_sources
 from groupcert.members.replica.server_sources import ServerSources
 from groupcert.members.replica.sources import SourceNews
@@ -231,10 +229,8 @@ def test_a_source_that_cannot_serve_is_an_error_that_says_why(
 
 
 def test_a_source_whose_log_was_emptied_is_behind(
-    server: servers.MariaDbServer, shop: GtidSet, monkeypatch: pytest.MonkeyPatch
+    server: servers.MariaDbServer, shop: GtidSet
 ) -> None:
-    monkeypatch.setattr(server_stream, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(server_sources, "ASK_SECONDS", 0.0)
     received = Received(shop, server.url)
     received.take(lambda: received.news[-1].source)
     live.execute(server, "RESET MASTER")
