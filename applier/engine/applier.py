@@ -205,6 +205,13 @@ class Applier(Generic[Execution]):
         while group:
             group = self._commit_as_appender(group)
 
+    def translate(self, entries: Sequence[RelayEntry]) -> None:
+        """Has the target make entries ready that are appended next, on the calling thread. Without
+        workers they are one job; workers do it for themselves.
+        """
+        if not self._threads:
+            self._target.translate(entries)
+
     def wait_for_room(self, entries_max: int, bytes_max: int, timeout_seconds: float) -> bool:
         """Waits until fewer than `entries_max` entries with fewer than `bytes_max` bytes are not
         visible; False after `timeout_seconds`, or if the applier does not run.

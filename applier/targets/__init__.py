@@ -1,8 +1,10 @@
 """Targets: the stores and servers on which transactions are executed, one a file."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from ..queue.job import CommitGroup, Execution, Job
+from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
 
 
@@ -12,6 +14,12 @@ class Target(Protocol[Execution]):
     A job is one transaction of the target: all of its entries (or, of its one entry, the rows of
     its part) and their GTIDs are executed together; if it is abandoned, none is.
     """
+
+    def translate(self, entries: Sequence[RelayEntry]) -> None:
+        """Makes ready what `execute` needs of entries that are a job later, and no server: on
+        another thread, while an earlier job is executed. May do nothing.
+        """
+        ...
 
     def execute(self, job: Job[Execution]) -> Execution:
         """Executes a job so that it is ready to commit and not visible yet. If the target has

@@ -29,7 +29,7 @@ from ...certifier.storage.store import (
 )
 from ..queue.fragment_references import FragmentSet, is_reference
 from ..queue.job import CommitGroup, Job
-from ..queue.relay_group import payloads_of
+from ..queue.relay_group import RelayEntry, payloads_of
 from ..queue.relay_queue import RelayQueue
 from ..queue.siblings import commit_ids, commit_parents
 from ..queue.target_progress import Checkpoint, LastError, TargetProgress, version_of
@@ -165,6 +165,9 @@ class RocksDbTarget:
         self._views = threading.Lock()
         self._shown: StoreSnapshot | None = None
         self._unfinished = int(store.get(Family.META, UNFINISHED_KEY) or b"-1")
+
+    def translate(self, entries: Sequence[RelayEntry]) -> None:
+        """Does nothing: to execute is to translate."""
 
     def execute(self, job: Job[RowChanges]) -> RowChanges:
         """Decodes the row changes and returns the last one of each row."""

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -26,6 +26,7 @@ from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..mysql_logs.statement_payload import has_statements
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
@@ -101,6 +102,8 @@ class SqlTarget:
         self._two_phase = two_phase
         self._source_tables = tables
         self._sessions: dict[int, _WorkerSession] = {}
+        self._translated: dict[tuple[int, int], list[str]] = {}
+        """Statements of the jobs that come next, by the positions of their entries."""
         self._own: Session | None = None
         self._own_lock = threading.RLock()
         self._closed = False
@@ -114,6 +117,15 @@ class SqlTarget:
             self.close()
             raise
 
+    def translate(self, entries: Sequence[RelayEntry]) -> None:
+        """Makes the statements of entries that are all rows. An error comes again in their turn, if
+        it is one by then: what is before them may define their tables.
+        """
+        if any(has_statements(entry.payload) for entry in entries):
+            return
+        with suppress(Exception):
+            self._translated[_span(entries)] = self._writes(self._tables.changes(entries))
+
     def execute(self, job: Job[SqlExecution]) -> SqlExecution:
         """Writes the job's rows and GTIDs in a transaction that stays open.
 
@@ -122,12 +134,16 @@ class SqlTarget:
             UnsuitableTarget: a row does not fit its table; nothing was written.
         """
         worker = _AT_COMMIT if job.at_commit else job.worker
-        if definitions := self._tables.statements(job.entries):
-            return SqlExecution(worker, None, definitions)
-        entries, kept = self._prepared.steps(job, self._ask)
-        changes = self._tables.changes(entries)
-        if (part := job.part) is not None:
-            changes = [change for change in changes if part.takes(change.name)]
+        writes = self._translated.pop(_span(job.entries), None)
+        changes: list[RowChange] = []
+        kept: list[str] = []
+        if writes is None:
+            if definitions := self._tables.statements(job.entries):
+                return SqlExecution(worker, None, definitions)
+            entries, kept = self._prepared.steps(job, self._ask)
+            changes = self._tables.changes(entries)
+            if (part := job.part) is not None:
+                changes = [change for change in changes if part.takes(change.name)]
         gtid = job.entries[0].gtid
         branch = None
         if self._two_phase and job.parts > 1 and gtid:
@@ -141,10 +157,11 @@ class SqlTarget:
             if begins_first:
                 self._run(worker, begin)
                 changes = self._newest(worker, changes)
-            statements = [] if begins_first else [begin]
-            for run in runs(changes):
-                statements += self._server.write(run)
-            statements += [*kept, *self._marks(job)]
+            if writes is None:
+                writes = self._writes(changes)
+            statements = [*writes, *kept, *self._marks(job)]
+            if not begins_first:
+                statements.insert(0, begin)
             self._run(worker, *statements, is_open=begins_first)
         except BaseException as error:
             self._undo(worker, branch)
@@ -270,6 +287,10 @@ class SqlTarget:
         is_missing = others is not None and others.table not in found
         self._ask(*server.create(others if is_missing else None))
         return tables.bind(server.find(session, names), server.name, definitions)
+
+    def _writes(self, changes: Iterable[RowChange]) -> list[str]:
+        """Returns the statements that make changes."""
+        return [each for run in runs(changes) for each in self._server.write(run)]
 
     def _newest(self, worker: int, changes: Sequence[RowChange]) -> list[RowChange]:
         """Returns the changes of rows that are newer than the server's, and stores their versions
@@ -485,6 +506,10 @@ class SqlTarget:
 
     def _literal(self, value: SqlValue) -> str:
         return self._server.literal(value)
+
+
+def _span(entries: Sequence[RelayEntry]) -> tuple[int, int]:
+    return entries[0].position, entries[-1].position
 
 
 class _WorkerSession:

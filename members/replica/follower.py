@@ -399,13 +399,13 @@ class Replica:
 
 class _Appending:
     """Appends chunks to an applier on a thread of its own: one without workers executes them there,
-    and while its target does, the next ones are read. A block; its end waits for what it was given,
-    and raises what the thread did.
+    and while its target does, the next ones are translated. A block; its end waits for what it was
+    given, and raises what the thread did.
     """
 
     def __init__(self, applier: Applier[Any]) -> None:
-        self._append = applier.append
-        # One chunk is executed, one waits, one is read: more would only be more to hold.
+        self._applier = applier
+        # One chunk is executed, one waits, one is translated: more would only be more to hold.
         self._chunks: Queue[Sequence[RelayEntry] | None] = Queue(maxsize=1)
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="appending", daemon=True)
@@ -424,6 +424,7 @@ class _Appending:
         """Takes the next chunk once the one before the last is appended."""
         if self._error:
             raise self._error
+        self._applier.translate(chunk)
         self._chunks.put(chunk)
 
     def _run(self) -> None:
@@ -431,7 +432,7 @@ class _Appending:
         while chunk := self._chunks.get():
             try:
                 if not self._error:
-                    self._append(chunk)
+                    self._applier.append(chunk)
             except Exception as error:
                 self._error = error
 

@@ -5,6 +5,7 @@ of a server is imported only if that server is named.
 """
 
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -57,6 +58,8 @@ from .source_rows import GroupRows, ServerRows, SourceRows
 from .sources import ReplicaSources, Sources
 
 CLOSE_SECONDS = 10.0
+SWITCH_SECONDS = 0.0005
+"""Seconds after which a thread that computes lets another one in."""
 COPY_REPORT_SECONDS = 5.0
 COPY_THREADS = 4
 """Threads of a first copy where there are no workers."""
@@ -79,6 +82,9 @@ def run_replica(config: ReplicaConfig) -> int:
         [Path(folder)] if folder else [],
         lambda text: log.warning("folder_exposed", replica=config.replica, text=text),
     )
+    # The thread that translates computes, and the one that executes mostly waits for its server: it
+    # is not to wait for the other thread after that, too.
+    sys.setswitchinterval(SWITCH_SECONDS)
     sources, rows = _source(config)
     if isinstance(rows, ServerRows):
         copy_first(config, rows)

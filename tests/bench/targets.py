@@ -15,6 +15,7 @@ import psycopg
 
 from groupcert.applier.engine.coordinator import CoordinatorOptions
 from groupcert.applier.queue.job import CommitGroup, Job
+from groupcert.applier.queue.relay_group import RelayEntry
 from groupcert.applier.queue.target_progress import Checkpoint, TargetProgress
 from groupcert.applier.targets import Target, mysql, postgresql
 from groupcert.applier.targets.sql import SqlTarget
@@ -189,6 +190,9 @@ class SlowTarget:
         self.commits_total = 0
         self._rows: dict[bytes, tuple[bytes, int]] = {}
         self._lock = threading.Lock()
+
+    def translate(self, entries: Sequence[RelayEntry]) -> None:
+        """Does nothing: to execute is to translate."""
 
     def execute(self, job: Job[SlowExecution]) -> SlowExecution:
         """Asks for the commit."""
