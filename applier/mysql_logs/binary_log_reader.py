@@ -26,7 +26,7 @@ from .events import (
     FormatDescription,
     format_description,
 )
-from .row_events import NO_TABLE_ID, ROWS, WriteSets, table_of
+from .row_events import NO_TABLE_ID, ROWS, WriteSets
 from .row_payload import packed
 from .table_maps import Table, read_table, table_id_of
 from .transaction_bounds import (
@@ -368,7 +368,7 @@ class TransactionReader:
             return
         format, group = self.format, self._group
         assert group is not None, "rows outside of a transaction"
-        table_id = table_of(event, format)
+        table_id, _ = table_id_of(event, format)
         if table_id == NO_TABLE_ID or group.is_known:
             return
         table = self._tables.get(table_id)

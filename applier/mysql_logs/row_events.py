@@ -98,26 +98,21 @@ def kind_of(event: Event) -> RowKind:
     return RowKind.UPDATE if event.type in UPDATES else RowKind.DELETE
 
 
-def table_of(event: Event, format: FormatDescription) -> int:
-    """Returns the id of the table of a row event."""
-    return Cursor(event).uint(4 if format.post_header_of(event.type) == 6 else 6)
-
-
-class RowsBody(NamedTuple):
-    """A row event without its head: `before`, `after` are bits for the columns that the images of
-    an update have; else both are the same. `content`: the rows.
+class RowsHead(NamedTuple):
+    """What a row event says before its rows. `before`, `after`: bits for the columns that the
+    images of an update have; else both are the same. `end`: where the rows begin in its body.
     """
 
     before: bytes
     after: bytes
-    content: bytes
+    end: int
 
 
-def rows_body(event: Event, format: FormatDescription, table: Table) -> RowsBody:
-    """Returns the rows of an event, inflated.
+def rows_head(event: Event, format: FormatDescription, table: Table) -> RowsHead:
+    """Returns the head of a row event.
 
     Raises:
-        InvalidBinaryLog: they do not fit the table map.
+        InvalidBinaryLog: it does not fit the table map.
     """
     assert table.columns is not None, "a table whose rows cannot be read"
     cursor, post_header = Cursor(event), format.post_header_of(event.type)
@@ -133,10 +128,17 @@ def rows_body(event: Event, format: FormatDescription, table: Table) -> RowsBody
     before = after = cursor.take((count + 7) // 8)
     if event.type in UPDATES:
         after = cursor.take((count + 7) // 8)
-    content = cursor.rest()
-    if event.type in COMPRESSED:
-        content = inflated(event, content)
-    return RowsBody(before, after, content)
+    return RowsHead(before, after, cursor.position)
+
+
+def rows_content(event: Event, head: RowsHead) -> bytes:
+    """Returns the rows of an event, inflated.
+
+    Raises:
+        InvalidBinaryLog: they are damaged.
+    """
+    content = event.body[head.end :]
+    return inflated(event, content) if event.type in COMPRESSED else content
 
 
 def present_columns(bits: bytes, count: int) -> tuple[int, ...]:
@@ -259,9 +261,9 @@ class WriteSets:
         if table.columns is None:
             self._add_whole(table, name, table.problem, items)
             return 1
-        body = rows_body(event, format, table)
-        images = self._keyed_images(table, event, body)
-        for before, after in row_pairs(event, table, images.before, images.after, body.content):
+        head = rows_head(event, format, table)
+        images, content = self._keyed_images(table, event, head), rows_content(event, head)
+        for before, after in row_pairs(event, table, images.before, images.after, content):
             count += 1
             if len(items) > items_max:
                 continue
@@ -316,18 +318,18 @@ class WriteSets:
                 parents.add(hash_item(key.begin + encode_values(known)))
                 self._keyed.add(key.table)
 
-    def _keyed_images(self, table: Table, event: Event, body: RowsBody) -> _KeyedImages:
-        key = id(table), event.type, body.before, body.after
+    def _keyed_images(self, table: Table, event: Event, head: RowsHead) -> _KeyedImages:
+        key = id(table), event.type, head.before, head.after
         found = self._images.get(key)
         if found is None:
             if len(self._images) >= KEYED_IMAGES_MAX:
                 self._images.clear()
             # The table is kept with it, so that no other one gets its id.
-            found = self._images[key] = table, _made_images(table, kind_of(event), body)
+            found = self._images[key] = table, _made_images(table, kind_of(event), head)
         return found[1]
 
 
-def _made_images(table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
+def _made_images(table: Table, kind: RowKind, head: RowsHead) -> _KeyedImages:
     """Returns the images of a kind of change; columns that the row after lacks are as before.
 
     A row image without the unchanged columns (binlog_row_image=MINIMAL) has no part of a
@@ -336,7 +338,7 @@ def _made_images(table: Table, kind: RowKind, body: RowsBody) -> _KeyedImages:
     # All keys of a table are the log's, or the caller's: a column has one number of characters.
     prefixes = {column: 0 for parent in table.parents for column in parent.columns}
     prefixes |= {column: prefix for key in table.keys for column, prefix in key.parts}
-    before, after = (_key_image(table, bits, prefixes) for bits in (body.before, body.after))
+    before, after = (_key_image(table, bits, prefixes) for bits in (head.before, head.after))
     columns: list[dict[int, int]] = []
     if kind != RowKind.INSERT:
         columns.append(before.places)

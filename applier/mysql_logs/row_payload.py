@@ -18,16 +18,17 @@ from typing import Final, NamedTuple
 from .charsets import BINARY, text_decoder
 from .column_types import Column, ColumnType, integer_code
 from .column_values import RowValue, is_unsigned, value_reader
-from .events import Event, EventType, FormatDescription
+from .events import Event, EventType, FormatDescription, new_event
 from .row_errors import SourceTableChanged, UnknownSourceTable, UnreadableValue
 from .row_events import (
     NO_TABLE_ID,
     RowKind,
+    RowsHead,
     kind_of,
     present_columns,
     row_pairs,
-    rows_body,
-    table_of,
+    rows_content,
+    rows_head,
 )
 from .row_images import Field, RowImage
 from .source_catalogue import SourceColumn, SourceTable
@@ -101,6 +102,15 @@ class _Image(NamedTuple):
     end_place: int | None
 
 
+class _Head(NamedTuple):
+    """What the head of a row event says of its rows."""
+
+    kind: RowKind
+    before: _Image
+    after: _Image
+    read: RowsHead
+
+
 class _Layout:
     """A table as one table map and one catalogue describe it, and the readers of its images."""
 
@@ -111,6 +121,7 @@ class _Layout:
         self._columns = table.columns
         self._mariadb = mariadb
         self._images: dict[bytes, _Image] = {}
+        self._heads: dict[int, tuple[bytes, _Head]] = {}
         kinds = [column.generated for column in source.columns]
         hidden = [""] * (len(table.columns) - len(kinds))
         if hidden and table.columns[len(kinds)].type == T.TIMESTAMP2:
@@ -118,12 +129,24 @@ class _Layout:
         self._kinds = kinds + hidden
         self.is_versioned = PERIOD[1] in self._kinds
 
-    def image(self, present: bytes) -> _Image:
-        """Returns the image of the columns that have their bit.
+    def head(self, event: Event, format: FormatDescription, start: int) -> _Head:
+        """Returns the head of a row event of the table, which `start` bytes of its id begin.
 
         Raises:
-            UnreadableValue: no value of one of them can be read.
+            InvalidBinaryLog: it does not fit the table.
+            UnreadableValue: no value of a column can be read.
         """
+        # Those of a type are mostly alike, byte for byte.
+        written, known = self._heads.get(event.type, (b"", None))
+        if known and event.body.startswith(written, start):
+            return known
+        read = rows_head(event, format, self.table)
+        head = _Head(kind_of(event), self._image(read.before), self._image(read.after), read)
+        written = event.body[start : read.end]
+        self._heads[event.type] = written, head
+        return head
+
+    def _image(self, present: bytes) -> _Image:
         found = self._images.get(present)
         if found is None:
             found = self._images[present] = self._read(present)
@@ -197,25 +220,25 @@ def table_rows(payload: bytes, catalogue: Mapping[str, SourceTable]) -> Iterator
     """
     tables: dict[int, _Layout] = {}
     for event, format in _records(payload):
+        table_id, end = table_id_of(event, format)
         if event.type == EventType.TABLE_MAP:
-            table_id, end = table_id_of(event, format)
             tables[table_id] = _layout_of(event, format, event.body[end:], catalogue)
-        elif (table_id := table_of(event, format)) != NO_TABLE_ID:
+        elif table_id != NO_TABLE_ID:
             layout = tables.get(table_id)
             if layout is None:
                 raise event.invalid(
                     f"rows of table id {table_id}", "a table map with this id before"
                 )
-            yield from _rows(event, format, layout)
+            yield from _rows(event, layout, layout.head(event, format, end))
 
 
 def _records(payload: bytes) -> Iterator[tuple[Event, FormatDescription]]:
-    position = 0
-    while position < len(payload):
+    position, end = 0, len(payload)
+    while position < end:
         kind, post_header, is_mariadb, size = _HEAD.unpack_from(payload, position)
         start, position = position, position + _HEAD.size + size
         body = payload[position - size : position]
-        event = Event(_NO_PATH, start, kind, 0, 0, 0, size, body)
+        event = new_event((_NO_PATH, start, kind, 0, 0, 0, size, body))
         yield event, _format(post_header, is_mariadb)
 
 
@@ -226,16 +249,16 @@ def _format(post_header: int, is_mariadb: int) -> FormatDescription:
     return FormatDescription(version, 0, bytes([post_header]) * 255)
 
 
-def _rows(event: Event, format: FormatDescription, layout: _Layout) -> Iterator[TableRows]:
+def _rows(event: Event, layout: _Layout, head: _Head) -> Iterator[TableRows]:
     if event.type == EventType.PARTIAL_UPDATE_ROWS:
         raise event.invalid(
             f"parts of JSON documents in {layout.source}", "binlog_row_value_options='' at it"
         )
-    body = rows_body(event, format, layout.table)
-    before, after = layout.image(body.before), layout.image(body.after)
-    pairs = row_pairs(event, layout.table, before.rows, after.rows, body.content)
+    kind, before, after, read = head
+    content = rows_content(event, read)
+    pairs = row_pairs(event, layout.table, before.rows, after.rows, content)
     if not layout.is_versioned:
-        yield _table_rows(layout, kind_of(event), before, after, list(pairs))
+        yield _table_rows(layout, kind, before, after, list(pairs))
         return
     changes = current_changes(pairs, before.end_place, after.end_place)
     for kind, run in groupby(changes, key=itemgetter(0)):

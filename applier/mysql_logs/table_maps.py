@@ -109,10 +109,12 @@ def _parent_keys(
 
 
 def table_id_of(event: Event, format: FormatDescription) -> tuple[int, int]:
-    """Returns the id by which row events name a table, and the offset of the body after it."""
+    """Returns the id of the table of a table map or row event, and the offset of what follows."""
     # Before MySQL 5.1.4 ids had four bytes.
     count = 4 if format.post_header_of(event.type) == 6 else 6
-    return Cursor(event).uint(count), count
+    if len(event.body) < count:
+        Cursor(event).take(count)
+    return int.from_bytes(event.body[:count], "little"), count
 
 
 def read_table(
