@@ -9,7 +9,7 @@ Source: as of `row_events`, and of `table_maps`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from functools import cache
+from functools import cache, lru_cache
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct
@@ -188,8 +188,14 @@ _layouts: dict[tuple[bytes, bool], _Layout] = {}
 
 def packed(event: Event, format: FormatDescription) -> bytes:
     """Returns the record of a table map or row event of a log of this format."""
-    post_header = format.post_header_of(event.type)
-    return _HEAD.pack(event.type, post_header, format.is_mariadb, len(event.body)) + event.body
+    kind, body = event.type, event.body
+    return _HEAD.pack(kind, *_described(format, kind), len(body)) + body
+
+
+@lru_cache
+def _described(format: FormatDescription, kind: int) -> tuple[int, bool]:
+    """Returns what a record has of the format of its log."""
+    return format.post_header_of(kind), format.is_mariadb
 
 
 def unreadable_columns(table: SourceTable) -> Iterator[tuple[SourceColumn, str]]:

@@ -9,7 +9,7 @@ own group. Where a server's file begins, there is a rotation, after which stamps
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple
@@ -134,10 +134,13 @@ class SourceLog:
         self._number = 0
         """Transactions of this file that were read."""
 
-    def entries(self, event: Event, log_file: str, position: int) -> list[RelayEntry]:
+    def entries(self, event: Event, log_file: str, position: int) -> Sequence[RelayEntry]:
         """Returns the entries that an event ends, with positions counted from `position` on; those
         in `received` are left out. `log_file`: the one that the event is in.
         """
+        transactions = self._reader.read(event)
+        if not transactions and event.type != EventType.ROTATE:
+            return ()
         found: list[RelayEntry] = []
         if event.type == EventType.ROTATE:
             named = _FILE_NUMBER.search(log_file)
@@ -147,7 +150,7 @@ class SourceLog:
                 self._intervals.begin_file()
                 rotation = RelayEntry.rotation(self.version, number)
                 found.append(rotation._replace(position=position))
-        for transaction in self._reader.read(event):
+        for transaction in transactions:
             if entry := self._entry(transaction, position + len(found)):
                 found.append(entry)
         return found

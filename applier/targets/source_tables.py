@@ -340,8 +340,11 @@ class _BoundTable:
         images = self._images.get((rows.before, rows.after))
         if images is None:
             images = self._images[rows.before, rows.after] = self._found(rows.before, rows.after)
+        is_read = bool(self._readers)
         for before, after in rows.rows:
-            values = self._converted(rows.before, before) + self._converted(rows.after, after)
+            values = (before or ()) + (after or ())
+            if is_read:
+                values = self._converted(rows.before, before) + self._converted(rows.after, after)
             if rows.kind is RowKind.DELETE:
                 key = images.key(values)
                 yield self._change(self._delete, (), key, key, version)
@@ -477,6 +480,8 @@ def key_text(value: SqlValue) -> str:
     >>> key_text(42), key_text("a/b"), key_text(b"\\x01")
     ('42', 'a%2Fb', '01')
     """
+    if type(value) is int:
+        return str(value)
     if isinstance(value, bytes):
         return value.hex()
     text = str(value)

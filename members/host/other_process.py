@@ -49,8 +49,8 @@ class OtherProcess:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> Iterator[Item]:
-        """Yields what a function yields in the process, as soon as it does; a caller that reads
-        slowly has it wait. Whoever stops in the midst ends the process.
+        """Yields the items of a generator in the process, as soon as they are there; a caller that
+        reads slowly has it wait. Whoever stops in the midst ends the process.
 
         Raises:
             ChildProcessError: the process has ended, by `end` or otherwise.
