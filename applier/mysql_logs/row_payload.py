@@ -194,7 +194,7 @@ def packed(event: Event, format: FormatDescription) -> bytes:
 
 @lru_cache
 def _described(format: FormatDescription, kind: int) -> tuple[int, bool]:
-    """Returns what a record has of the format of its log."""
+    """Returns the length of a post-header, and whether a MariaDB server wrote the log."""
     return format.post_header_of(kind), format.is_mariadb
 
 
