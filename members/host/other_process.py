@@ -5,11 +5,10 @@ It is a plain Python that imports what it is asked to call, not the program agai
 tenth of a second. What it is told and what it tells goes through a socket, pickled.
 """
 
-import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final, ParamSpec, TypeVar
@@ -41,14 +40,15 @@ class OtherProcess:
             self._process = subprocess.Popen(
                 command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, process_group=0
             )
+        self.pid = self._process.pid
         self._connection = Connection(ours.detach())
 
     def ask(
         self,
-        function: Callable[Arguments, Iterator[Item]],
+        function: Callable[Arguments, Iterable[Item]],
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
-    ) -> Iterator[Item]:
+    ) -> Generator[Item, None, None]:
         """Yields the items of a generator in the process, as soon as they are there; a caller that
         reads slowly has it wait. Whoever stops in the midst ends the process.
 
@@ -72,7 +72,7 @@ class OtherProcess:
             if is_over:
                 raise
             code = self._process.wait()
-            raise ChildProcessError(f"the process that reads has ended with {code}") from error
+            raise ChildProcessError(f"the other process has ended with {code}") from error
         finally:
             if not is_over:
                 self.end()
@@ -94,24 +94,15 @@ def _serve(connection: Connection) -> None:
 
 
 def _answers(
-    function: Callable[..., Iterator[object]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Iterable[object]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[str, object]]:
     try:
         for item in function(*args, **kwargs):
             yield _ITEM, item
     except Exception as error:
-        yield _ERROR, _portable(error)
+        yield _ERROR, error
     else:
         yield _END, None
-
-
-def _portable(error: Exception) -> Exception:
-    """Returns the error, or one with its text if it cannot be sent."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
 
 
 if __name__ == "__main__":
