@@ -361,6 +361,11 @@ class MySqlServer:
         """Returns the name of a table in quotes."""
         return _table(name)
 
+    @property
+    def defining(self) -> "MySqlServer":
+        """The server itself."""
+        return self
+
     def defined(self, definition: Definition) -> Sequence[str]:
         """Returns the statement as it is, but for the name of the database that is followed, and
         `_spelled`.

@@ -37,7 +37,6 @@ from .sql_server import (
 from .sql_tables import (
     ChangeKind,
     ColumnType,
-    Definition,
     FoundColumn,
     FoundTable,
     Row,
@@ -204,6 +203,7 @@ class PostgreSqlServer:
 
     copies_children_first = False
     copying = ("SET synchronous_commit TO off",)
+    defining = None
 
     def __init__(
         self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS, defers_foreign_keys: bool = False
@@ -338,20 +338,6 @@ class PostgreSqlServer:
     def table(self, name: str) -> str:
         """Returns the name of a table in quotes."""
         return _table(name)
-
-    def definition_lock(self, owner: str) -> tuple[str, str]:
-        """Raises AssertionError; see `defined`."""
-        raise AssertionError("sources of the other kind alone define tables")
-
-    def named_tables(
-        self, run: Callable[..., Sequence[tuple[Any, ...]]], definition: Definition
-    ) -> str:
-        """Raises AssertionError; see `defined`."""
-        raise AssertionError("sources of the other kind alone define tables")
-
-    def defined(self, definition: Definition) -> Sequence[str]:
-        """Raises AssertionError: sources of the other kind alone define tables."""
-        raise AssertionError(definition)
 
     def literal(self, value: SqlValue) -> str:
         """Returns a literal without a type: the column's type applies."""

@@ -107,7 +107,6 @@ class SqlTarget:
         self._own: Session | None = None
         self._own_lock = threading.RLock()
         self._closed = False
-        self._defined_once = DefinedOnce(server, replica, self._owner)
         self._prepared = PreparedRows(server, replica)
         self._saved = GtidSet()
         self._deleted = GtidSet()
@@ -354,9 +353,11 @@ class SqlTarget:
 
     def _define(self, job: Job[SqlExecution], execution: SqlExecution) -> None:
         """Executes definitions of tables, then notes them."""
-        worker, once = execution.worker, self._defined_once
+        worker, server = execution.worker, self._server.defining
+        assert server, "definitions at a server of another kind"
+        once = DefinedOnce(server, self._replica, self._owner)
         once.execute(partial(self._run, worker), str(job.entries[0].gtid), execution.definitions)
-        begin, commit = self._server.begin(None), self._server.commit(None, is_durable=True)
+        begin, commit = server.begin(None), server.commit(None, is_durable=True)
         self._run(worker, begin, once.forget(), *self._marks(job), *commit)
         raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import TransientFailure
-from .sql_server import SqlServer
+from .sql_server import DefiningServer
 from .sql_tables import Definition
 
 Run = Callable[..., Sequence[tuple[Any, ...]]]
@@ -23,7 +23,7 @@ Run = Callable[..., Sequence[tuple[Any, ...]]]
 class DefinedOnce:
     """Executes the definitions of one replica."""
 
-    def __init__(self, server: SqlServer, replica: str, owner: str) -> None:
+    def __init__(self, server: DefiningServer, replica: str, owner: str) -> None:
         """Takes the replica's name, and the hash of it that its locks bear."""
         self._server = server
         self._owner = owner

@@ -220,22 +220,9 @@ class SqlServer(Protocol):
         """Returns the name of a table as a statement has it."""
         ...
 
-    def defined(self, definition: Definition) -> Sequence[str]:
-        """Returns statements that execute a source's definition of tables."""
-        ...
-
-    def definition_lock(self, owner: str) -> tuple[str, str]:
-        """Returns the statements that take the lock under which definitions are executed, however
-        long that takes, and give it back.
-        """
-        ...
-
-    def named_tables(
-        self, run: Callable[..., Sequence[tuple[Any, ...]]], definition: Definition
-    ) -> str:
-        """Returns a digest of the tables that a definition names, as they are now; it differs once
-        the definition has changed one of them, or its rows.
-        """
+    @property
+    def defining(self) -> "DefiningServer | None":
+        """The same server, if it is of the source's kind and executes its definitions of tables."""
         ...
 
     def literal(self, value: SqlValue) -> str:
@@ -264,4 +251,26 @@ class SqlServer(Protocol):
 
     def prepared(self, session: Session, owner: str) -> Sequence[Branch]:
         """Returns an owner's branches that are prepared and not settled."""
+        ...
+
+
+class DefiningServer(SqlServer, Protocol):
+    """A server that executes a source's definitions of tables."""
+
+    def defined(self, definition: Definition) -> Sequence[str]:
+        """Returns statements that execute a source's definition of tables."""
+        ...
+
+    def definition_lock(self, owner: str) -> tuple[str, str]:
+        """Returns the statements that take the lock under which definitions are executed, however
+        long that takes, and give it back.
+        """
+        ...
+
+    def named_tables(
+        self, run: Callable[..., Sequence[tuple[Any, ...]]], definition: Definition
+    ) -> str:
+        """Returns a digest of the tables that a definition names, as they are now; it differs once
+        the definition has changed one of them, or its rows.
+        """
         ...
