@@ -1,8 +1,8 @@
 """`python -m tests.postgresql --seconds N --seed N`: three PostgreSQL servers under load and kills.
 
 `pgbench` runs a load like TPC-B at all three at once, clients beside it write ids, and others run
-the laboratory's workloads, while sessions, backends, members, servers and members are killed and
-started again. At the end sums and rows are equal everywhere, each acknowledged commit is there
+the laboratory's workloads, while sessions, backends, servers and members are killed and started
+again. At the end sums and rows are equal everywhere, each acknowledged commit is there
 once, and the checkers find nothing in the workloads' history. Exits with 1 if it is not so.
 """
 
