@@ -19,7 +19,7 @@ from groupcert.members.core.views import MemberState
 from groupcert.members.errors.membership import OutOfGroup
 from groupcert.members.large_transactions.fragment_store import FragmentStore
 from groupcert.members.process import lifecycle as lives_module
-from groupcert.members.process.lifecycle import Lifecycle
+from groupcert.members.process.lifecycle import Lifecycle, OpenServer
 from groupcert.members.runtime.runtime import MemberRuntime
 from groupcert.members.runtime.state_store import StateStore
 from groupcert.members.settings.member import MemberConfig
@@ -45,7 +45,14 @@ def config_of(folder: Path, **settings: object) -> MemberConfig:
 class Process:
     """A member's process, and its runtimes."""
 
-    def __init__(self, folder: Path, log: MemoryLog, **settings: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        log: MemoryLog,
+        open_server: OpenServer | None = None,
+        /,
+        **settings: object,
+    ) -> None:
         self.folder = folder
         self.runtimes: list[MemberRuntime] = []
         self.stopped: asyncio.Future[Literal[True]] = asyncio.get_running_loop().create_future()
@@ -56,6 +63,7 @@ class Process:
             self.runtimes.append,
             lambda state: None,
             self._keep_log,
+            open_server,
         )
 
     async def _keep_log(self, runtime: MemberRuntime) -> None:
@@ -78,10 +86,14 @@ class Process:
 
 @asynccontextmanager
 async def living(
-    folder: Path, log: MemoryLog | None = None, **settings: object
+    folder: Path,
+    log: MemoryLog | None = None,
+    open_server: OpenServer | None = None,
+    /,
+    **settings: object,
 ) -> AsyncIterator[Process]:
     """A member's process, which is stopped at the end."""
-    process = Process(folder, log or MemoryLog("g"), **settings)
+    process = Process(folder, log or MemoryLog("g"), open_server, **settings)
     running = asyncio.create_task(process.lifecycle.run(process.stopped))
     try:
         yield process
