@@ -137,12 +137,13 @@ CREATE EVENT TRIGGER groupcert_begin ON ddl_command_start
 WHEN TAG IN ('CREATE INDEX', 'DROP INDEX', 'ALTER TABLE')
 EXECUTE FUNCTION groupcert.refuse_concurrent_change();
 
--- Returns whether a name matches one of the patterns of `attach`, as `fnmatch` has them.
+-- Returns whether a name matches one of the patterns of `attach`, as `attach` itself matches them.
 CREATE FUNCTION groupcert.matches(name text) RETURNS boolean
-LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (
-        SELECT FROM groupcert.settings, unnest(patterns) pattern WHERE name ~ ('^' || replace(
-            replace(replace(pattern, '.', '\.'), '*', '.*'), '?', '.') || '$'))
+LANGUAGE plpython3u SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+from fnmatch import fnmatchcase
+
+settings = plpy.execute("SELECT unnest(patterns) AS pattern FROM groupcert.settings")
+return any(fnmatchcase(name, row["pattern"]) for row in settings)
 $$;
 
 -- Says of a new table that its rows stay here, or refuses it.

@@ -8,7 +8,6 @@ as object mappers take them) stay whole, and sequences that count down do so.
 Source: MySQL's `auto_increment_offset` and `auto_increment_increment`.
 """
 
-import fnmatch
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -17,7 +16,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from ...certifier.errors import InvalidSetting
-from .tables import quoted
+from .tables import matches, quoted
 
 INCREMENT_MAX = 65_535
 """As MySQL has it."""
@@ -134,10 +133,7 @@ def sequences_for(
         sequence
         for sequence in sequences
         if sequence.tables & {*tables}
-        or (
-            not sequence.columns
-            and any(fnmatch.fnmatchcase(sequence.full_name, pattern) for pattern in patterns)
-        )
+        or (not sequence.columns and matches(sequence.full_name, patterns))
     ]
 
 

@@ -7,7 +7,7 @@ index's column stays what it was when the table's is renamed.
 """
 
 import fnmatch
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -296,6 +296,11 @@ def literal(text: str) -> str:
     return Literal(text).as_string(None)
 
 
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Returns whether a full name matches one of the patterns, as `groupcert.matches` does."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def read_tables(connection: "psycopg.Connection[Any]", patterns: Sequence[str]) -> list[Table]:
     """Returns the tables whose full names match one of the patterns, such as `public.*`."""
     return _read(connection, patterns, None)
@@ -319,11 +324,11 @@ def _read(
     # Types and functions are given with their schemas then, and no temporary table stands for one
     # of the catalogue.
     connection.execute(_PATH, ("pg_catalog, pg_temp",))
-    found = []
-    for row in _rows(connection, _TABLES, {"names": names}):
-        name = f"{row['schema']}.{row['name']}"
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-            found.append(_table(connection, row))
+    found = [
+        _table(connection, row)
+        for row in _rows(connection, _TABLES, {"names": names})
+        if matches(f"{row['schema']}.{row['name']}", patterns)
+    ]
     connection.execute(_PATH, (path,))
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import given, strategies
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.certifier.gtid import Gtid
@@ -24,7 +25,7 @@ from groupcert.members.postgresql.schema_changes import (
     in_turns,
 )
 from groupcert.members.postgresql.sequences import Numbering
-from groupcert.members.postgresql.tables import attached_tables
+from groupcert.members.postgresql.tables import attached_tables, matches
 from groupcert.members.wire.row_changes import encode_changes
 from tests import servers
 
@@ -275,6 +276,20 @@ def test_a_new_table_that_matches_a_pattern_is_told_or_refused(dsn: str, stateme
         with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"of public\.late is refused"):
             connection.execute(statement.encode())
         assert connection.execute("SELECT to_regclass('late')").fetchall() == [(None,)]
+
+
+def test_a_server_matches_patterns_as_attach_does(dsn: str) -> None:
+    """Else a new table that `attach` would take stays here without a word."""
+    texts = strategies.text("ab.*?[]!-^$()|+\\{}1é\n", max_size=8)
+    with session(dsn) as connection:
+
+        @given(texts, strategies.lists(texts, max_size=2))
+        def agree(name: str, patterns: list[str]) -> None:
+            connection.execute("UPDATE groupcert.settings SET patterns = %s", (patterns,))
+            said = connection.execute("SELECT groupcert.matches(%s)", (name,)).fetchall()
+            assert said == [(matches(name, patterns),)]
+
+        agree()
 
 
 def test_the_looks_at_a_schema_change_are_not_compiled(dsn: str) -> None:
