@@ -7,7 +7,7 @@ The rule it keeps: each call is one transaction of the server, which is as it wa
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,9 @@ SCRIPTS = ("triggers.sql", "place.sql", "standing.sql", "schema_changes.sql", "c
 _FUNCTION = re.compile(
     rb"^CREATE ((?:FUNCTION|PROCEDURE) .*?^[^\n]*\$\$;)$", re.MULTILINE | re.DOTALL
 )
+_CLIENT_ROUTINE = re.compile(
+    rb"^CREATE (?:FUNCTION|PROCEDURE) (groupcert_client\.\w+)", re.MULTILINE
+)
 APPLICATION = "groupcert operator"
 """Names a session that a member ends for nobody, unlike those of clients."""
 UNWATCHED = "SET LOCAL session_replication_role TO replica"
@@ -60,6 +63,8 @@ COPY = "its database is a copy of an attached one"
 """triggers.sql says the same."""
 TOKEN_BYTES = 16
 _LANGUAGE = "plpython3u"
+_ROLE_COMMENT = "made by groupcert postgresql attach"
+_MAY_REPLICATE = f"SET ON PARAMETER session_replication_role {{}} {APPLIER_ROLE}"
 
 
 class Attachment(NamedTuple):
@@ -212,7 +217,8 @@ def detach(dsn: str) -> list[str]:
     """Removes everything that `attach` installed, and returns the tables that were attached.
 
     Raises:
-        UnsuitableTarget: Nothing is attached.
+        UnsuitableTarget: Nothing is attached, or somebody's view or function needs one of the
+            schema `groupcert_client`.
         NotServing: The server does not answer.
     """
     with opened_attached(dsn) as connection:
@@ -235,12 +241,16 @@ def detach(dsn: str) -> list[str]:
             " WHERE sets_isolation AND groupcert.default_of(%(name)s) = %(level)s",
             ISOLATION,
         )
+        # What others have built upon these stays theirs: it is named, and nothing is dropped.
+        for routine in _CLIENT_ROUTINE.findall(_scripts()["consistency.sql"]):
+            connection.execute(b"DROP ROUTINE " + routine)
+        connection.execute("DROP SCHEMA groupcert_client")
         if not copied:  # The socket of a copy is the other database's.
             connection.execute(
                 "SELECT groupcert.remove_socket(socket_path, data_directory)"
                 " FROM groupcert.settings"
             )
-        connection.execute("DROP SCHEMA IF EXISTS groupcert, groupcert_client CASCADE")
+        connection.execute("DROP SCHEMA groupcert CASCADE")
         _drop_role(connection)
         if created_language:
             connection.execute("DROP EXTENSION plpython3u")
@@ -398,8 +408,8 @@ def make_role(connection: "psycopg.Connection[Any]") -> None:
     known = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (APPLIER_ROLE,))
     if known.fetchone() is None:
         connection.execute(f"CREATE ROLE {APPLIER_ROLE} LOGIN".encode())
-    grant = f"GRANT SET ON PARAMETER session_replication_role TO {APPLIER_ROLE}"
-    connection.execute(grant.encode())
+        connection.execute(f"COMMENT ON ROLE {APPLIER_ROLE} IS '{_ROLE_COMMENT}'".encode())
+    connection.execute(f"GRANT {_MAY_REPLICATE.format('TO')}".encode())
     for name, value in SETTINGS.items():
         connection.execute(f"ALTER ROLE {APPLIER_ROLE} SET {name} TO '{value}'".encode())
 
@@ -415,13 +425,15 @@ def grant_rights(connection: "psycopg.Connection[Any]") -> None:
 
 
 def _drop_role(connection: "psycopg.Connection[Any]") -> None:
-    """Removes the role, unless another database of the server needs it."""
-    connection.execute(f"DROP OWNED BY {APPLIER_ROLE}".encode())
-    try:
-        with connection.transaction():
-            connection.execute(f"DROP ROLE {APPLIER_ROLE}".encode())
-    except psycopg.errors.DependentObjectsStillExist:
-        make_role(connection)  # It has lost its right to the parameter.
+    """Removes the role if `attach` has made it, and no other database of the server needs it."""
+    connect = f"CONNECT ON DATABASE {quoted(connection.info.dbname)}"
+    connection.execute(f"REVOKE {connect} FROM {APPLIER_ROLE}".encode())
+    comment = "SELECT shobj_description(%s::regrole, 'pg_authid')"
+    if connection.execute(comment, (APPLIER_ROLE,)).fetchone() != (_ROLE_COMMENT,):
+        return
+    with suppress(psycopg.errors.DependentObjectsStillExist), connection.transaction():
+        connection.execute(f"REVOKE {_MAY_REPLICATE.format('FROM')}".encode())
+        connection.execute(f"DROP ROLE {APPLIER_ROLE}".encode())
 
 
 def unsuitable(dsn: str, problem: str, expected: str) -> UnsuitableTarget:

@@ -65,11 +65,13 @@ CREATE FUNCTION groupcert.is_locked(path text) RETURNS boolean
 LANGUAGE plpython3u SET search_path = pg_catalog, pg_temp AS $$
 import fcntl
 
-with open(path + ".lock", "rb") as lock:
-    try:
+try:
+    with open(path + ".lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+except FileNotFoundError:  # A `detach` that failed behind it has removed it.
+    return False
+except BlockingIOError:
+    return True
 return False
 $$;
 

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 import pytest
+from psycopg import conninfo
 
 from groupcert.applier.errors import UnsuitableTarget
 from groupcert.members.postgresql.attachment import attach, detach
@@ -161,7 +162,36 @@ def test_nobody_changes_what_clients_call(attached: str, change: str) -> None:
             session.execute(change.encode())
 
 
-def test_detach_removes_it(attached: str) -> None:
-    detach(attached)
-    with psycopg.connect(attached) as session:
-        assert session.execute("SELECT to_regnamespace('groupcert_client')").fetchone() == (None,)
+def test_detach_removes_it_but_nothing_that_needs_it(attached: str) -> None:
+    with psycopg.connect(attached, autocommit=True) as session:
+        query = "SELECT to_regnamespace('groupcert'), to_regnamespace('groupcert_client')"
+        session.execute("CREATE VIEW newest AS SELECT groupcert_client.executed_version()")
+        with pytest.raises(UnsuitableTarget, match="view newest depends on function"):
+            detach(attached)
+        assert session.execute("SELECT * FROM newest").fetchone() == (0,)
+        assert session.execute(query).fetchone() == ("groupcert", "groupcert_client")
+        session.execute("DROP VIEW newest")
+        detach(attached)
+        assert session.execute(query).fetchone() == (None, None)
+
+
+def test_detach_removes_the_role_if_attach_made_it_and_no_database_needs_it(
+    attached: str,
+) -> None:
+    role = "SELECT to_regrole('groupcert_applier')"
+    other = conninfo.make_conninfo(attached, dbname="postgres")
+    with psycopg.connect(attached, autocommit=True) as session:
+        attach(other, ["public.*"], new_tables="refuse")
+        detach(attached)
+        assert session.execute(role).fetchone() == ("groupcert_applier",)
+        query = "SELECT has_parameter_privilege(%s, 'session_replication_role', 'SET')"
+        assert session.execute(query, ("groupcert_applier",)).fetchone() == (True,)
+        detach(other)
+        assert session.execute(role).fetchone() == (None,)
+        session.execute("CREATE ROLE groupcert_applier LOGIN; CREATE TABLE theirs (id int)")
+        session.execute("ALTER TABLE theirs OWNER TO groupcert_applier")
+        attach(attached, ["public.things"])
+        detach(attached)
+        query = "SELECT tableowner FROM pg_tables WHERE tablename = 'theirs'"
+        assert session.execute(query).fetchone() == ("groupcert_applier",)
+        session.execute("DROP OWNED BY groupcert_applier; DROP ROLE groupcert_applier")

@@ -68,6 +68,16 @@ def test_the_socket_is_in_a_folder_of_the_account_alone(attached: str) -> None:
     assert not path.exists()
 
 
+def test_what_a_detach_that_failed_has_removed_is_not_missed_by_the_next(attached: str) -> None:
+    """Files do not come back with the transaction."""
+    with psycopg.connect(attached, autocommit=True) as session:
+        session.execute("CREATE FUNCTION theirs() RETURNS int LANGUAGE plpython3u AS 'return 1'")
+        with pytest.raises(UnsuitableTarget, match="function theirs"):
+            detach(attached)
+        session.execute("DROP FUNCTION theirs")
+        assert detach(attached) == ["public.things"]
+
+
 def test_a_server_that_prepares_transactions_is_refused(target_dsn: str) -> None:
     with pytest.raises(UnsuitableTarget, match="it has max_prepared_transactions = "):
         attach(target_dsn, ["public.*"])
