@@ -372,6 +372,7 @@ class Database:
         finally:
             session.close()
         log.info("schema_changed", gtid=str(entry.gtid), version=entry.version)
+        # In its turn: rows behind it are of tables as it has left them, not there before.
         await self.read_tables()
 
     async def _clearing(
@@ -435,7 +436,8 @@ class Database:
                 if is_new:
                     raise
                 # A table may have been attached since they were read, or changed: once more, then
-                # it counts.
+                # it counts. Before its turn nobody can say so: `attach` may come until then. The
+                # turn waits for this once a table that was attached while the member runs.
                 await self.read_tables()
                 is_new = True
 
