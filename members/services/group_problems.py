@@ -53,9 +53,16 @@ class ProblemKind(StrEnum):
     CERTIFICATION_LOG = "certification_log"
     ROWS_DIFFER = "rows_differ"
     """A member has other rows than most."""
+    ROWS_NOWHERE = "rows_nowhere"
+    """No member of the view keeps rows."""
 
 
-OF_OTHERS = (ProblemKind.MEMBER_SILENT, ProblemKind.MEMBER_DEPARTED, ProblemKind.ROWS_DIFFER)
+OF_OTHERS = (
+    ProblemKind.MEMBER_SILENT,
+    ProblemKind.MEMBER_DEPARTED,
+    ProblemKind.ROWS_DIFFER,
+    ProblemKind.ROWS_NOWHERE,
+)
 """Kinds about other members: a member that is still reading the log would report the past."""
 
 
@@ -80,6 +87,12 @@ def problems_of(status: GroupStatus) -> Iterator[Problem]:
             yield Problem(ProblemKind.MEMBER_SILENT, member.name, text)
     for departed in status.departed:
         yield Problem(ProblemKind.MEMBER_DEPARTED, departed.name, _departed(departed))
+    if status.members and all(member.without_rows for member in status.members):
+        text = (
+            "no member of the view keeps rows: what is committed is in the log alone, until one "
+            "that keeps them is in the view again"
+        )
+        yield Problem(ProblemKind.ROWS_NOWHERE, "group", text)
     for compared in status.comparison.members:
         if ranges := len(compared.differing_ranges):
             text = (
