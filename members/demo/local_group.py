@@ -5,7 +5,7 @@ started again.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -135,7 +135,7 @@ class LocalGroup:
         self.processes[name].start()
 
     def wait_online(self) -> None:
-        """Waits until every running member is ONLINE in a view of all running ones.
+        """Waits until every running member is ONLINE in a view of all running ones, as `is_whole`.
 
         Raises: as `wait_up`.
         """
@@ -195,7 +195,15 @@ class LocalGroup:
 
     def _is_online(self, name: str) -> bool:
         with suppress(grpc.RpcError, Unavailable):
-            status = self.status(name, POLL_MS)
-            online = status.observer.state == group_pb2.MEMBER_STATE_ONLINE
-            return online and len(status.members) == len(self.processes)
+            return is_whole(self.status(name, POLL_MS), self.addresses, self.processes)
         return False
+
+
+def is_whole(
+    status: group_pb2.GroupStatus, members: Collection[str], running: Collection[str]
+) -> bool:
+    """Returns whether a member is ONLINE in a view that has those of `members` that run. Members
+    that others have started beside these do not count.
+    """
+    seen = {member.name for member in status.members}.intersection(members)
+    return status.observer.state == group_pb2.MEMBER_STATE_ONLINE and seen == {*running}
