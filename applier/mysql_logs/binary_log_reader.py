@@ -28,7 +28,7 @@ from .events import (
 )
 from .row_events import NO_TABLE_ID, ROWS, WriteSets
 from .row_payload import packed
-from .table_maps import Table, read_table, table_id_of
+from .table_maps import TABLE_ID_BYTES, Table, id_bytes_of, read_table
 from .transaction_bounds import (
     GTIDS,
     GroupStart,
@@ -47,7 +47,8 @@ PAYLOAD_BYTES_MAX = 1 << 30
 """The largest payload of a transaction, in bytes, unless the caller has another limit."""
 
 _E = EventType
-_TABLE_MAP = _E.TABLE_MAP.value
+_TABLE_MAP, _PAYLOAD = _E.TABLE_MAP.value, _E.TRANSACTION_PAYLOAD.value
+_NO_TABLE = NO_TABLE_ID.to_bytes(TABLE_ID_BYTES, "little")
 _STATEMENTS = {_E.QUERY, _E.EXECUTE_LOAD_QUERY, _E.MARIADB_QUERY_COMPRESSED}
 _ENDS = {_E.XID, _E.XA_PREPARE}
 _WITHOUT_ROWS = {
@@ -151,6 +152,14 @@ class BinaryLogTransaction(NamedTuple):
         )
 
 
+class _Mapped(NamedTuple):
+    """A table of which a map was read, `database.table`, and whether payloads have its rows."""
+
+    table: Table
+    name: str
+    has_payload: bool
+
+
 class _Group:
     """The transaction that is being read."""
 
@@ -216,8 +225,11 @@ class TransactionReader:
         self._has_database = has_database
         self._is_known = is_known
         self._write_sets = WriteSets()
-        self._tables: dict[int, Table] = {}
-        self._known_tables: dict[bytes, Table] = {}
+        self._tables: dict[bytes, _Mapped] = {}
+        """The tables by the ids that their maps give them."""
+        self._known_tables: dict[bytes, _Mapped] = {}
+        """The tables by what their maps say."""
+        self._id_bytes = TABLE_ID_BYTES
         self._group: _Group | None = None
         self._has_begun = False
 
@@ -248,7 +260,7 @@ class TransactionReader:
         """
         if self._group is not None:
             self._group.size_bytes += event.size_bytes
-        if event.type == EventType.TRANSACTION_PAYLOAD:
+        if event.type == _PAYLOAD:
             found = map(self._read, payload_events(event))
             return [transaction for transaction in found if transaction is not None]
         transaction = self._read(event)
@@ -331,8 +343,8 @@ class TransactionReader:
                 LoggedStatement(text, database, databases, statement.is_ddl, group.payload_bytes)
             )
 
-    def _add_payload(self, group: _Group, table: Table, event: Event) -> None:
-        if not self._has_rows or not self._has_database(table.database):
+    def _add_payload(self, group: _Group, mapped: _Mapped, event: Event) -> None:
+        if not mapped.has_payload:
             return
         content = packed(event, self.format)
         group.payload.append(content)
@@ -345,48 +357,49 @@ class TransactionReader:
             )
 
     def _map_table(self, event: Event) -> None:
-        format, group = self.format, self._group
+        group = self._group
         if group is not None and group.is_known:
             return
-        table_id, end = table_id_of(event, format)
-        description = event.body[end:]
+        table_id, description = event.body[: self._id_bytes], event.body[self._id_bytes :]
         # A server writes the map of a table again for each statement, mostly in the same bytes.
-        table = self._known_tables.get(description)
-        if table is None:
+        mapped = self._known_tables.get(description)
+        if mapped is None:
             if len(self._known_tables) >= TABLES_MAX:
                 self._known_tables.clear()
-            table = read_table(event, format, self._keys)
-            self._known_tables[description] = table
+            table = read_table(event, self.format, self._keys)
+            has_payload = self._has_rows and self._has_database(table.database)
+            mapped = self._known_tables[description] = _Mapped(table, str(table), has_payload)
         if len(self._tables) >= TABLES_MAX:
             self._tables.clear()
-        self._tables[table_id] = table
+        self._tables[table_id] = mapped
         if group is not None:
-            self._add_payload(group, table, event)
+            self._add_payload(group, mapped, event)
 
     def _rows(self, event: Event) -> None:
         if not self._is_within(event):
             return
-        format, group = self.format, self._group
+        group, table_id = self._group, event.body[: self._id_bytes]
         assert group is not None, "rows outside of a transaction"
-        table_id, _ = table_id_of(event, format)
-        if table_id == NO_TABLE_ID or group.is_known:
+        if group.is_known or table_id == _NO_TABLE[: self._id_bytes]:
             return
-        table = self._tables.get(table_id)
-        if table is None:
-            raise event.invalid(f"rows of table id {table_id}", "a table map with this id before")
-        self._add_payload(group, table, event)
-        group.tables.add(str(table))
+        mapped = self._tables.get(table_id)
+        if mapped is None:
+            number = int.from_bytes(table_id, "little")
+            raise event.invalid(f"rows of table id {number}", "a table map with this id before")
+        self._add_payload(group, mapped, event)
+        group.tables.add(mapped.name)
         if group.databases is not None:
-            group.databases.add(table.database)
+            group.databases.add(mapped.table.database)
         if not self._items_max:
             return  # Nobody compares rows: they are not read here.
         group.row_count += self._write_sets.add(
-            event, format, table, group.items, group.parents, self._items_max
+            event, self.format, mapped.table, group.items, group.parents, self._items_max
         )
 
     def _other(self, event: Event) -> None:
         if event.type == EventType.FORMAT_DESCRIPTION:
             self.format = format_description(event)
+            self._id_bytes = id_bytes_of(self.format, EventType.TABLE_MAP)
         elif event.type == EventType.MARIADB_START_ENCRYPTION:
             raise event.invalid("all events after this one are encrypted", "encrypt_binlog=OFF")
         elif event.type not in _WITHOUT_ROWS:

@@ -35,7 +35,16 @@ from .source_catalogue import SourceColumn, SourceTable
 from .system_versions import PERIOD, Pair, Row, current_changes, is_current
 from .table_maps import Table, read_table, table_id_of
 
-__all__ = ["Row", "RowKind", "TableRows", "packed", "table_rows", "unreadable_columns"]
+__all__ = [
+    "Row",
+    "RowKind",
+    "TableRows",
+    "fitting_table",
+    "packed",
+    "records",
+    "table_rows",
+    "unreadable_columns",
+]
 
 LAYOUTS_MAX: Final = 10_000
 """Table maps whose readers are kept, of all sources together."""
@@ -225,7 +234,7 @@ def table_rows(payload: bytes, catalogue: Mapping[str, SourceTable]) -> Iterator
     Cost: O(bytes); what is known of a table map is kept, so that no row asks for it again.
     """
     tables: dict[int, _Layout] = {}
-    for event, format in _records(payload):
+    for event, format in records(payload):
         table_id, end = table_id_of(event, format)
         if event.type == EventType.TABLE_MAP:
             tables[table_id] = _layout_of(event, format, event.body[end:], catalogue)
@@ -238,7 +247,8 @@ def table_rows(payload: bytes, catalogue: Mapping[str, SourceTable]) -> Iterator
             yield from _rows(event, layout, layout.head(event, format, end))
 
 
-def _records(payload: bytes) -> Iterator[tuple[Event, FormatDescription]]:
+def records(payload: bytes) -> Iterator[tuple[Event, FormatDescription]]:
+    """Yields the events of a payload, with what is known of their format."""
     position, end = 0, len(payload)
     while position < end:
         kind, post_header, is_mariadb, size = _HEAD.unpack_from(payload, position)
@@ -292,8 +302,7 @@ def _layout_of(
     key = description, format.is_mariadb
     layout = _layouts.get(key)
     if layout is None or catalogue.get(str(layout.table)) is not layout.source:
-        table = read_table(event, format, {})
-        source = _fitting(event, table, catalogue, mariadb=format.is_mariadb)
+        table, source = fitting_table(event, format, catalogue)
         layout = _Layout(table, source, mariadb=format.is_mariadb)
         if len(_layouts) >= LAYOUTS_MAX:
             _layouts.clear()
@@ -301,10 +310,15 @@ def _layout_of(
     return layout
 
 
-def _fitting(
-    event: Event, table: Table, catalogue: Mapping[str, SourceTable], *, mariadb: bool
-) -> SourceTable:
-    """Returns the table of the catalogue that a table map describes."""
+def fitting_table(
+    event: Event, format: FormatDescription, catalogue: Mapping[str, SourceTable]
+) -> tuple[Table, SourceTable]:
+    """Returns the table of a table map, and the one of the catalogue that it describes.
+
+    Raises:
+        As `table_rows`.
+    """
+    table, mariadb = read_table(event, format, {}), format.is_mariadb
     source = catalogue.get(str(table))
     if source is None:
         raise UnknownSourceTable(table=str(table))
@@ -328,7 +342,7 @@ def _fitting(
                 logged=f"{T(column.type).name} as column {number}, {name}",
                 described=f"{described.column_type} as {described.name}",
             )
-    return source
+    return table, source
 
 
 def _are_hidden(columns: Sequence[Column], source: SourceTable) -> bool:

@@ -19,6 +19,7 @@ from .events import Event, FormatDescription
 from .source_catalogue import SourceTable
 
 COLUMNS_MAX = 4_096
+TABLE_ID_BYTES = 6
 T = ColumnType
 _SIGNEDNESS = 1
 _DEFAULT_CHARSET = 2
@@ -110,11 +111,16 @@ def _parent_keys(
 
 def table_id_of(event: Event, format: FormatDescription) -> tuple[int, int]:
     """Returns the id of the table of a table map or row event, and the offset of what follows."""
-    # Before MySQL 5.1.4 ids had four bytes.
-    count = 4 if format.post_header_of(event.type) == 6 else 6
+    count = id_bytes_of(format, event.type)
     if len(event.body) < count:
         Cursor(event).take(count)
     return int.from_bytes(event.body[:count], "little"), count
+
+
+def id_bytes_of(format: FormatDescription, event_type: int) -> int:
+    """Returns the number of bytes of a table's id, with which a type's events begin."""
+    # Before MySQL 5.1.4 ids had four bytes.
+    return 4 if format.post_header_of(event_type) == 6 else TABLE_ID_BYTES
 
 
 def read_table(

@@ -57,8 +57,9 @@ _BODY = 1 + HEADER_BYTES
 _CHUNK_BYTES_MAX = (1 << 24) - 1
 _LENGTH = Struct("<I")
 _FLAG_ARTIFICIAL = 0x20
-_HEARTBEATS = (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
-_DESCRIBING = (EventType.FORMAT_DESCRIPTION, EventType.ROTATE)
+_FORMAT = EventType.FORMAT_DESCRIPTION.value
+_HEARTBEATS = frozenset((EventType.HEARTBEAT, EventType.HEARTBEAT_V2))
+_DESCRIBING = frozenset((_FORMAT, EventType.ROTATE))
 """Events that tell of those after them."""
 _FOUND = {
     *_HEARTBEATS,
@@ -323,7 +324,7 @@ class ServerStream:
         timestamp, kind, server_id, size_bytes, end, flags = HEADER.unpack_from(packet, 1)
         is_in_file = end and not flags & _FLAG_ARTIFICIAL and kind not in _HEARTBEATS
         checksum_bytes = self.format.checksum_bytes
-        if is_in_file and kind != EventType.FORMAT_DESCRIPTION:
+        if is_in_file and kind != _FORMAT:
             is_whole = not checksum_bytes or is_as_written(memoryview(packet)[1:])
         else:
             checksum_bytes, is_whole = _unusual_checksum(packet, kind)

@@ -244,14 +244,17 @@ def _news(
     yield [], version
     try:
         for event in events:
-            now = time.monotonic()
-            for entry in log.entries(event, stream.log_file, position):
+            is_full = False
+            if entries := log.entries(event, stream.log_file, position):
+                now = time.monotonic()
                 since = since if batch else now
-                batch.append(plain(entry))
-                size += len(entry.payload)
-                position += 1
-            is_full = len(batch) >= ENTRIES_MAX or size >= BYTES_MAX or now - since > HOLD_SECONDS
+                batch += map(plain, entries)
+                size += sum(len(entry.payload) for entry in entries)
+                position += len(entries)
+                is_full = len(batch) >= ENTRIES_MAX or size >= BYTES_MAX
+                is_full |= now - since > HOLD_SECONDS
             if (batch and (is_full or not stream.has_more)) or event.type in _HEARTBEATS:
+                now = time.monotonic()
                 if now - asked > ASK_SECONDS:
                     version, asked = _source_version(stream, log), now
                 yield batch, version

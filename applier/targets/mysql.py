@@ -11,7 +11,7 @@ at all is the default: the job is executed again when its turn has come.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,10 +25,12 @@ from pymysql.constants import CLIENT
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid import Gtid, parse_uuid
 from ..errors import TransientFailure, UnsuitableTarget, note_statement
+from ..mysql_logs.row_replay import format_statement, replay_statement
 from ..mysql_logs.source_catalogue import SourceTable, read_catalogue
 from .sql_server import (
     ACCESS,
     REQUEST_CHARACTERS_MAX,
+    Alone,
     Branch,
     Session,
     check_changed,
@@ -64,6 +66,7 @@ _TRANSIENT = {
     1205: "lock_timeout",
     1213: "deadlock",
     1020: "serialization_failure",
+    1032: "no_row",
     1062: "duplicate_key",
     **dict.fromkeys((1216, 1217, 1451, 1452), "foreign_key"),
     1397: "lock_timeout",  # XAER_NOTA: the session that prepared the branch has not ended yet.
@@ -223,7 +226,9 @@ class MySqlServer:
         self._password = unquote(parts.password or "")
         self._lock_timeout_seconds = lock_timeout_seconds
         self._is_mariadb = False
-        """Of the server that was reached last."""
+        """Of the server that was reached last, as what follows."""
+        self._replays = False
+        self._packet_bytes_max = PACKET_BYTES_MIN
         self.name = f"MySQL {self._host}:{self._port}/{self._database}"
 
     def connect(self, mappings: Sequence[TableMapping] = ()) -> Session:
@@ -247,7 +252,7 @@ class MySqlServer:
                 failure = UnsuitableTarget(target=self.name, problem=str(error), expected=ACCESS)
             raise failure from error
         session = MySqlSession(connection, self.name)
-        ((session.packet_bytes_max, self._is_mariadb),) = session.run(
+        ((limit, self._is_mariadb),) = session.run(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
             # MySQL waits a second at least, and refuses a smaller number.
             "SET SESSION innodb_lock_wait_timeout ="
@@ -257,6 +262,8 @@ class MySqlServer:
             f"SET SESSION foreign_key_checks = {int(self._checks_foreign_keys)}",
             "SELECT @@max_allowed_packet, INSTR(VERSION(), 'MariaDB') > 0",
         )
+        session.packet_bytes_max = self._packet_bytes_max = limit
+        self._replays = bool(self._is_mariadb) and _may_replay(session)
         return session
 
     def lock(self, session: Session, owner: str) -> bool:
@@ -360,6 +367,26 @@ class MySqlServer:
     def table(self, name: str) -> str:
         """Returns the name of a table in quotes."""
         return _table(name)
+
+    @property
+    def database(self) -> str:
+        """The database of its URL."""
+        return self._database
+
+    @property
+    def replaying(self) -> "MySqlServer | None":
+        """The server itself, if it is a MariaDB whose user may execute events."""
+        return self if self._replays else None
+
+    def replay(self, events: Sequence[bytes]) -> Sequence[str] | None:
+        """Returns statements BINLOG, which MariaDB takes alone only."""
+        limit = min(self._packet_bytes_max, REQUEST_CHARACTERS_MAX)
+        statements: list[str] = []
+        for run in _joined(events, limit // 2):
+            statements.append(Alone(replay_statement(run)))
+            if len(statements[-1]) >= limit:
+                return None
+        return statements
 
     @property
     def defining(self) -> "MySqlServer":
@@ -514,6 +541,32 @@ class MySqlServer:
 
     def _tuples(self, rows: Sequence[Row]) -> str:
         return ",".join(f"({','.join(map(self.literal, row))})" for row in rows)
+
+
+def _may_replay(session: MySqlSession) -> bool:
+    """Returns whether a session of MariaDB, which it prepares, executes events, and refuses those
+    of rows that are not there.
+    """
+    try:
+        ((mode,),) = session.run(Alone(format_statement()), "SELECT @@slave_exec_mode")
+    except pymysql.err.OperationalError:
+        # Its user lacks the privilege BINLOG REPLAY.
+        return False
+    return bool(mode == "STRICT")
+
+
+def _joined(parts: Iterable[bytes], bytes_max: int) -> Iterator[bytes]:
+    """Yields parts in order, as many together as have `bytes_max` bytes; a larger one is alone."""
+    run: list[bytes] = []
+    size = 0
+    for part in parts:
+        if run and size + len(part) > bytes_max:
+            yield b"".join(run)
+            run, size = [], 0
+        run.append(part)
+        size += len(part)
+    if size:
+        yield b"".join(run)
 
 
 def _spelled(text: str, *, is_mariadb: bool) -> str:

@@ -204,6 +204,7 @@ class PostgreSqlServer:
     copies_children_first = False
     copying = ("SET synchronous_commit TO off",)
     defining = None
+    replaying = None
 
     def __init__(
         self, dsn: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS, defers_foreign_keys: bool = False

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget, note_statement
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
 from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
-from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..mysql_logs.row_replay import RowReplay
+from ..mysql_logs.source_catalogue import PERIOD, SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..queue.relay_group import RelayEntry
 from .folded_changes import folded
@@ -238,6 +239,12 @@ class BoundServerTables:
             for name, table in tables.items()
         }
         self._ranks = ranks_of(self._parents)
+        self._alike = {
+            name: table.source
+            for name, table in tables.items()
+            if name in own and _is_alike(table.source, own[name].source)
+        }
+        self._replays: dict[str, RowReplay] = {}
 
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
         """Returns the definitions that a transaction of the source is; see `BoundTables`."""
@@ -254,6 +261,25 @@ class BoundServerTables:
                 for rows in self._rows(entry.payload):
                     changes += self._tables[str(rows.table)].changes(rows, entry.version)
         return folded(changes, self._ranks, self._parents) if len(changes) > 1 else changes
+
+    def row_events(self, entries: Sequence[RelayEntry], database: str) -> Sequence[bytes] | None:
+        """Returns the source's own events; see `BoundTables`."""
+        replay = self._replays.get(database)
+        if replay is None:
+            places = {name: self._place(name, database) for name in self._alike}
+            replay = self._replays[database] = RowReplay(self._alike, places)
+        found = []
+        for entry in entries:
+            events = replay.events(entry.payload)
+            if events is None:
+                return None
+            found.append(events)
+        return found
+
+    def _place(self, name: str, database: str) -> tuple[str, str]:
+        """Returns the target's database, and the name there, of a table."""
+        schema, _, table = self._tables[name].mapping.table.rpartition(".")
+        return schema or database, table
 
     def _rows(self, payload: bytes) -> Sequence[TableRows]:
         while True:
@@ -461,6 +487,14 @@ _AS_AT_SOURCE = FoundTable(columns={}, unique_keys=())
 
 def _names(table: SourceTable | None) -> list[str]:
     return [column.name for column in table.columns] if table else []
+
+
+def _is_alike(source: SourceTable, there: SourceTable) -> bool:
+    """Returns whether the events of a table have the bytes of a target's columns. Those of versions
+    that rows had before are no changes there.
+    """
+    is_versioned = any(column.generated in PERIOD for column in source.columns)
+    return source.columns == there.columns and not is_versioned
 
 
 def stopped_at(statement: PayloadStatement, target: str) -> UnsuitableTarget:

@@ -32,7 +32,7 @@ from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
 from .sql_definitions import DefinedOnce
 from .sql_prepared import PreparedRows
-from .sql_server import ROWS_PER_STATEMENT, Branch, Session, SqlServer
+from .sql_server import ROWS_PER_STATEMENT, Alone, Branch, Session, SqlServer
 from .sql_tables import (
     BoundTables,
     ChangeKind,
@@ -102,7 +102,7 @@ class SqlTarget:
         self._two_phase = two_phase
         self._source_tables = tables
         self._sessions: dict[int, _WorkerSession] = {}
-        self._translated: dict[tuple[int, int], list[str]] = {}
+        self._translated: dict[tuple[int, int], Sequence[str]] = {}
         """Statements of the jobs that come next, by the positions of their entries."""
         self._own: Session | None = None
         self._own_lock = threading.RLock()
@@ -123,7 +123,10 @@ class SqlTarget:
         if any(has_statements(entry.payload) for entry in entries):
             return
         with suppress(Exception):
-            self._translated[_span(entries)] = self._writes(self._tables.changes(entries))
+            writes = self._replay(entries)
+            if writes is None:
+                writes = self._writes(self._tables.changes(entries))
+            self._translated[_span(entries)] = writes
 
     def execute(self, job: Job[SqlExecution]) -> SqlExecution:
         """Writes the job's rows and GTIDs in a transaction that stays open.
@@ -132,15 +135,22 @@ class SqlTarget:
             TransientFailure: nothing of the job was written.
             UnsuitableTarget: a row does not fit its table; nothing was written.
         """
+        return self._execute(job, self._translated.pop(_span(job.entries), None), by_events=True)
+
+    def _execute(
+        self, job: Job[SqlExecution], writes: Sequence[str] | None, *, by_events: bool
+    ) -> SqlExecution:
         worker = _AT_COMMIT if job.at_commit else job.worker
-        writes = self._translated.pop(_span(job.entries), None)
         changes: list[RowChange] = []
         kept: list[str] = []
         if writes is None:
             if definitions := self._tables.statements(job.entries):
                 return SqlExecution(worker, None, definitions)
             entries, kept = self._prepared.steps(job, self._ask)
-            changes = self._tables.changes(entries)
+            if by_events and job.part is None and not job.keeps_newest:
+                writes = self._replay(entries)
+            if writes is None:
+                changes = self._tables.changes(entries)
             if (part := job.part) is not None:
                 changes = [change for change in changes if part.takes(change.name)]
         gtid = job.entries[0].gtid
@@ -158,12 +168,16 @@ class SqlTarget:
                 changes = self._newest(worker, changes)
             if writes is None:
                 writes = self._writes(changes)
-            statements = [*writes, *kept, *self._marks(job)]
+            # Events, which go alone, come last: they are not between two other requests then.
+            statements = [*kept, *self._marks(job), *writes]
             if not begins_first:
                 statements.insert(0, begin)
             self._run(worker, *statements, is_open=begins_first)
         except BaseException as error:
             self._undo(worker, branch)
+            if _are_refused_events(error, writes):
+                # In words: what stops a replica names its table and its row.
+                return self._execute(job, None, by_events=False)
             error.add_note(f"executing {gtid} at position {job.entries[0].position}")
             raise
         return SqlExecution(worker, branch)
@@ -286,6 +300,14 @@ class SqlTarget:
         is_missing = others is not None and others.table not in found
         self._ask(*server.create(others if is_missing else None))
         return tables.bind(server.find(session, names), server.name, definitions)
+
+    def _replay(self, entries: Sequence[RelayEntry]) -> Sequence[str] | None:
+        """Returns the statements that execute the source's own events, if the server does."""
+        server = self._server.replaying
+        if server is None:
+            return None
+        events = self._tables.row_events(entries, server.database)
+        return None if events is None else server.replay(events)
 
     def _writes(self, changes: Iterable[RowChange]) -> list[str]:
         """Returns the statements that make changes."""
@@ -507,6 +529,15 @@ class SqlTarget:
 
     def _literal(self, value: SqlValue) -> str:
         return self._server.literal(value)
+
+
+def _are_refused_events(error: BaseException, writes: Sequence[str] | None) -> bool:
+    """Returns whether a server has refused a source's own events, whenever they come."""
+    if not any(isinstance(each, Alone) for each in writes or ()):
+        return False
+    if isinstance(error, TransientFailure):
+        return error.kind in ("no_row", "duplicate_key", "foreign_key")
+    return isinstance(error, Exception)
 
 
 def _span(entries: Sequence[RelayEntry]) -> tuple[int, int]:

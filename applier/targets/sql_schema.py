@@ -145,6 +145,9 @@ class BoundSchema:
         """Returns none: a group's log has rows alone."""
         return ()
 
+    def row_events(self, entries: Sequence[RelayEntry], database: str) -> None:
+        """Returns none: a group's rows are no events of a server."""
+
     def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
         """Returns the last change of each row, by table and key: transactions that share rows lock
         them in one order. Rows of parents are written before those of their children, and deleted

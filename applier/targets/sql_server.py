@@ -50,6 +50,12 @@ class Exactly(str):
         return statement
 
 
+class Alone(str):
+    """A statement that is a request by itself."""
+
+    __slots__ = ()
+
+
 class Session(Protocol):
     """One connection; only one thread at a time uses it."""
 
@@ -88,11 +94,13 @@ def requests(
     request: list[str] = []
     size = 0
     for statement in statements:
-        if request and size + len(statement) >= characters_max:
+        is_alone = isinstance(statement, Alone)
+        if request and (is_alone or size + len(statement) >= characters_max):
             yield request
             request, size = [], 0
         request.append(statement)
-        size += len(statement) + 1
+        # Nothing goes with a statement that is alone.
+        size += characters_max if is_alone else len(statement) + 1
     yield request
 
 
@@ -221,6 +229,11 @@ class SqlServer(Protocol):
         ...
 
     @property
+    def replaying(self) -> "ReplayingServer | None":
+        """The same server, if it is of the source's kind and executes its row events."""
+        ...
+
+    @property
     def defining(self) -> "DefiningServer | None":
         """The same server, if it is of the source's kind and executes its definitions of tables."""
         ...
@@ -273,4 +286,17 @@ class DefiningServer(SqlServer, Protocol):
         """Returns a digest of the tables that a definition names, as they are now; it differs once
         the definition has changed one of them, or its rows.
         """
+        ...
+
+
+class ReplayingServer(SqlServer, Protocol):
+    """A server that executes a source's own row events."""
+
+    @property
+    def database(self) -> str:
+        """The database of the replica's tables."""
+        ...
+
+    def replay(self, events: Sequence[bytes]) -> Sequence[str] | None:
+        """Returns statements that execute the events of transactions; None if one is too large."""
         ...

@@ -217,6 +217,12 @@ class BoundTables(Protocol):
         """
         ...
 
+    def row_events(self, entries: Sequence[RelayEntry], database: str) -> Sequence[bytes] | None:
+        """Returns the source's own events of transactions, each one's together, for a server of its
+        kind whose own database is `database`; None if it is to be told the changes.
+        """
+        ...
+
 
 class SourceTables(Protocol):
     """What a replica knows of its source's tables before it has seen its target's."""

@@ -9,6 +9,7 @@ from groupcert.applier.errors import TransientFailure, UnsuitableTarget
 from groupcert.applier.mysql_logs.source_catalogue import SourceColumn, SourceTable
 from groupcert.applier.targets import mysql
 from groupcert.applier.targets.source_tables import ServerTables
+from groupcert.applier.targets.sql_server import REQUEST_CHARACTERS_MAX
 from groupcert.certifier.errors import InvalidSetting
 from tests.applier.sql_databases import Database, apply, divided, entry, job
 
@@ -156,3 +157,35 @@ def test_a_table_of_mysql_is_made_and_fits(mariadb_url: str) -> None:
         assert ServerTables({"t1.made": source}, database="t1").bind(found, "there")
         ((_, made),) = session.run("SHOW CREATE TABLE made")
     assert "COLLATE=utf8mb4_uca1400_nopad_ai_ci" in made
+
+
+def test_events_are_for_a_user_that_may_and_a_server_that_refuses_missing_rows(
+    mariadb_url: str,
+) -> None:
+    database = Database("mariadb", mariadb_url)
+    database.query("CREATE USER IF NOT EXISTS plain@'%'")
+    database.query("GRANT ALL ON *.* TO plain@'%'")
+    assert replays(mariadb_url)
+    database.query("REVOKE SUPER, BINLOG REPLAY ON *.* FROM plain@'%'")
+    assert not replays(mariadb_url.replace("root@", "plain@"))
+    database.query("SET GLOBAL slave_exec_mode = 'IDEMPOTENT'")
+    try:
+        assert not replays(mariadb_url)
+    finally:
+        database.query("SET GLOBAL slave_exec_mode = 'STRICT'")
+
+
+def replays(url: str) -> bool:
+    """Whether a server of this URL executes events."""
+    server = mysql.MySqlServer(url)
+    server.connect().close()
+    return server.replaying is not None
+
+
+def test_events_larger_than_the_servers_packet_are_told_as_rows(mariadb_url: str) -> None:
+    server = mysql.MySqlServer(mariadb_url)
+    with closing(server.connect()):
+        limit = min(server._packet_bytes_max, REQUEST_CHARACTERS_MAX)
+        found = server.replay([bytes(limit // 4)] * 3)
+        assert found is not None and [len(each) < limit for each in found] == [True, True]
+        assert server.replay([b"", bytes(limit)]) is None
