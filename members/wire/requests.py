@@ -53,19 +53,35 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
     Raises:
         InvalidRequest: It is over a limit, or a part of it is malformed; nothing was ordered.
     """
-    check_id(message.transaction_id)
-    check_snapshot(message.snapshot_version)
-    check_domain(message.gtid_domain_id, message.session, limits)
-    next_step = "send snapshot_version, or a set with fewer gaps"
-    check_gtid_set(message.snapshot_gtid_set, SNAPSHOT_GTID_SET_BYTES_MAX, next_step)
-    changes = checked_changes(message.changes) if message.changes else transaction_pb2.Changes()
-    check_counts(changes, (message.write_set, message.write_set_keys, message.read_set), limits)
+    transaction_id, snapshot = message.transaction_id, message.snapshot_version
+    snapshot_text, domain_id = message.snapshot_gtid_set, message.gtid_domain_id
+    payload, gtid = message.changes, message.gtid
+    check_id(transaction_id)
+    check_snapshot(snapshot)
+    # Most have none of these: what a check costs is mostly its call.
+    if domain_id:
+        check_domain(domain_id, message.session, limits)
+    if snapshot_text:
+        next_step = "send snapshot_version, or a set with fewer gaps"
+        check_gtid_set(snapshot_text, SNAPSHOT_GTID_SET_BYTES_MAX, next_step)
+    changes = checked_changes(payload) if payload else transaction_pb2.Changes()
+    named, texts, read_set = list(message.write_set), message.write_set_keys, message.read_set
+    check_counts(changes, (named, texts, read_set), limits)
     check_keys(limits, changes.put_keys, changes.delete_keys)
-    named = [*message.write_set, *items_from_texts(message.write_set_keys)]
-    logged = logged_of(message)._replace(
-        write_set=list(dict.fromkeys([*named, *changed_items(changes)])),
-        read_set=list(dict.fromkeys(message.read_set)),
+    write_set = changed_items(changes)
+    if texts or named != write_set:
+        write_set = list(dict.fromkeys([*named, *items_from_texts(texts), *write_set]))
+    fields = (
+        transaction_id,
+        GtidSet.parse(snapshot_text) if snapshot_text else snapshot,
+        write_set,
+        list(dict.fromkeys(read_set)),
+        parse_gtid(gtid) if gtid else None,
+        payload,
+        message.report_applied,
+        domain_id,
     )
+    logged = _new_logged(fields)
     check_size(logged, limits)
     return logged
 
@@ -95,11 +111,9 @@ def submitted_commit(
     return logged
 
 
-def logged_of(
-    message: transaction_pb2.Transaction | log_pb2.LoggedTransaction,
-) -> LoggedTransaction:
-    """Returns a transaction as it stands in a message of a client, or of the log, but for what it
-    says of fragments.
+def logged_of(message: log_pb2.LoggedTransaction) -> LoggedTransaction:
+    """Returns a transaction as it stands in a message of the log, but for what it says of
+    fragments.
     """
     snapshot_gtid_set = message.snapshot_gtid_set
     read_set = message.read_set
