@@ -101,7 +101,7 @@ class RowReplay:
         return b"".join([_written(kind, body) for kind, body in found])
 
     def _map(self, event: Event, format: FormatDescription) -> "_Map | None":
-        """Returns what a table map becomes; None if its table is not as the source's."""
+        """Returns the table map of the target; None if its table is not as the source's."""
         described = event.body[TABLE_ID_BYTES:]
         if described not in self._maps:
             if len(self._maps) >= MAPS_MAX:
