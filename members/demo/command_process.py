@@ -11,14 +11,19 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from ...certifier.errors import InvalidSetting
 from ..host.process_title import set_title
 from ..host.servers import Process, Server, open_log
 
+FOLDER_BYTES_MAX = 107 - len("/pymp-12345678/listener-12345678")
+"""The socket of the process that forks is below the folder for temporary files, and Linux takes 107
+bytes for its path."""
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(
     [
@@ -63,6 +68,10 @@ class _Forked:
     """A process that runs the command."""
 
     def __init__(self, arguments: tuple[object, ...]) -> None:
+        folder = tempfile.gettempdir()
+        if len(os.fsencode(folder)) > FOLDER_BYTES_MAX:
+            expected = f"a folder for temporary files of at most {FOLDER_BYTES_MAX} bytes"
+            raise InvalidSetting(name="TMPDIR", value=folder, expected=expected)
         # As a daemon it is asked to stop when this program ends, and not waited for until it does.
         self._process = _FORKING.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
