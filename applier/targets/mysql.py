@@ -339,8 +339,21 @@ class MySqlServer:
             return session.run(statement % tuple(texts))
 
         catalogue = read_catalogue(query, self._database if database else "")
-        renamed = [replace(each, database=database or each.database) for each in catalogue.values()]
+        renamed = [self._renamed(each, database) for each in catalogue.values()]
         return {str(table): table for table in renamed}
+
+    def _renamed(self, table: SourceTable, database: str) -> SourceTable:
+        """Returns a table with the name that its own database has at the source, if it is given."""
+        if not database:
+            return table
+        own, there = f"{self._database}.", f"{database}."
+        foreign_keys = tuple(
+            replace(key, parent=there + key.parent.removeprefix(own))
+            if key.parent.startswith(own)
+            else key
+            for key in table.foreign_keys
+        )
+        return replace(table, database=database, foreign_keys=foreign_keys)
 
     def _listed(self, value: Any) -> str:
         if isinstance(value, tuple):

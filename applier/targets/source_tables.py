@@ -14,7 +14,7 @@ Source: MySQL Reference Manual, 19.5.1 "Replication Features and Issues", 7.1.6.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -165,20 +165,34 @@ class ServerTables:
         found: Mapping[str, FoundTable],
         target: str,
         definitions: Definitions = lambda _: {},
+        unlike: Collection[str] | None = None,
         *,
         with_constraints: bool = True,
     ) -> "BoundServerTables":
         """Returns the tables as found at the server; see `SourceTables`.
+
+        The log has what a table was when it was written, and the source may have changed that
+        since. A target that executes definitions is where the log is: its own definition counts,
+        unless it was another one from the begin on.
 
         Args:
             with_constraints: foreign keys of the source have to be there, too, where its log leaves
                 to them what they do.
         """
         own = definitions(self._database) if self._defines else {}
+        differ = {
+            name
+            for name, table in self._source_tables.items()
+            if name in own and own[name].columns != table.columns
+        }
+        unlike = frozenset(differ if unlike is None else differ.intersection(unlike))
         problems: list[str] = []
         bound = {}
-        for name, table in self._source_tables.items():
-            mapping = self._mappings[name]
+        for name, now in self._source_tables.items():
+            mapping, table = self._mappings[name], now
+            if name in own and name not in unlike:
+                table = own[name]
+                mapping = _mapping(table, mapping.table)
             there = found.get(mapping.table)
             if there is None:
                 unfit = [f"table {mapping.table} is missing"]
@@ -190,7 +204,7 @@ class ServerTables:
                 if not unfit:
                     bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
             # A definition that the target will execute may be between its tables and the source's.
-            if not (own and _names(own.get(name)) != _names(table)):
+            if not (own and _names(own.get(name)) != _names(now)):
                 problems += unfit
         if problems:
             raise UnsuitableTarget(
@@ -206,7 +220,7 @@ class ServerTables:
             name: _BoundTable(table, bound[name].mapping, _AS_AT_SOURCE, self._newest_wins, target)
             for name, table in own.items()
         }
-        return BoundServerTables(bound, others, target, self._database, self._defines)
+        return BoundServerTables(bound, others, target, self._database, self._defines, unlike)
 
     def source_of(self, mapping: TableMapping) -> SourceTable:
         """Returns the source's table."""
@@ -223,10 +237,10 @@ class BoundServerTables:
         target: str,
         database: str,
         defines: bool,
+        unlike: frozenset[str],
     ) -> None:
-        """Takes tables as the source defines them now, and as the target does: a log that is read
-        up to here means the one, or the other if it has changed since.
-        """
+        """Takes tables as the log defines them, as far as that is known, and as the target does."""
+        self.unlike = unlike
         self._tables = dict(tables)
         self._own = own
         self._catalogue = {name: table.source for name, table in tables.items()}
@@ -242,7 +256,7 @@ class BoundServerTables:
         self._alike = {
             name: table.source
             for name, table in tables.items()
-            if name in own and _is_alike(table.source, own[name].source)
+            if name in own and name not in unlike and not _is_versioned(own[name].source)
         }
         self._replays: dict[str, RowReplay] = {}
 
@@ -489,12 +503,9 @@ def _names(table: SourceTable | None) -> list[str]:
     return [column.name for column in table.columns] if table else []
 
 
-def _is_alike(source: SourceTable, there: SourceTable) -> bool:
-    """Returns whether the events of a table have the bytes of a target's columns. Those of versions
-    that rows had before are no changes there.
-    """
-    is_versioned = any(column.generated in PERIOD for column in source.columns)
-    return source.columns == there.columns and not is_versioned
+def _is_versioned(table: SourceTable) -> bool:
+    """Returns whether a table's events have versions of rows that are no changes at a target."""
+    return any(column.generated in PERIOD for column in table.columns)
 
 
 def stopped_at(statement: PayloadStatement, target: str) -> UnsuitableTarget:

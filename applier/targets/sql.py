@@ -11,6 +11,7 @@ Source: WL#5569, "Recovery" (low-water mark and each worker's groups, kept with 
 P3 (two phases) and C0 (the newest change of a row wins).
 """
 
+import json
 import re
 import threading
 import time
@@ -99,6 +100,8 @@ class SqlTarget:
         self._server = server
         self._replica = replica
         self._owner = sha256(replica.encode()).hexdigest()[:16]
+        self._unlike = f"unlike {self._owner}"
+        """Names in the checkpoints the tables that are others than the source's."""
         self._two_phase = two_phase
         self._source_tables = tables
         self._sessions: dict[int, _WorkerSession] = {}
@@ -295,11 +298,24 @@ class SqlTarget:
         names = [mapping.table for mapping in tables.tables]
         definitions = partial(server.definitions, session)
         found = server.find(session, names)
-        tables.bind(found, server.name, definitions)
+        is_new = CHECKPOINTS.table not in server.find(session, [CHECKPOINTS.table])
+        unlike = None if is_new else self._saved_unlike()
+        tables.bind(found, server.name, definitions, unlike)
         others = tables.others
         is_missing = others is not None and others.table not in found
         self._ask(*server.create(others if is_missing else None))
-        return tables.bind(server.find(session, names), server.name, definitions)
+        bound = tables.bind(server.find(session, names), server.name, definitions, unlike)
+        if bound.unlike is not None and bound.unlike != unlike:
+            row = (self._unlike, json.dumps(sorted(bound.unlike)))
+            changes = TableChanges(ChangeKind.PUT, CHECKPOINTS, (), [row])
+            self._ask(*server.write(changes))
+        return bound
+
+    def _saved_unlike(self) -> frozenset[str] | None:
+        """Returns the tables that were unlike their source's when the target was opened first."""
+        name = self._literal(self._unlike)
+        saved = self._ask(f"SELECT checkpoint FROM groupcert_checkpoint WHERE replica = {name}")
+        return frozenset(json.loads(saved[0][0])) if saved else None
 
     def _replay(self, entries: Sequence[RelayEntry]) -> Sequence[str] | None:
         """Returns the statements that execute the source's own events, if the server does."""

@@ -20,7 +20,7 @@ A field that has no column is left out; a column whose field is missing is an er
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -96,7 +96,11 @@ class SqlSchema:
         return cls(mappings, decode, scheme)
 
     def bind(
-        self, found: Mapping[str, FoundTable], target: str, definitions: Definitions = lambda _: {}
+        self,
+        found: Mapping[str, FoundTable],
+        target: str,
+        definitions: Definitions = lambda _: {},
+        unlike: Collection[str] | None = None,
     ) -> "BoundSchema":
         """Returns the mapping over the server's tables, which are named as in the mapping; that for
         other rows may be missing.
@@ -128,6 +132,8 @@ class SqlSchema:
 
 class BoundSchema:
     """A mapping that fits the server; converts rows into changes of tables. A `BoundTables`."""
+
+    unlike = None
 
     def __init__(
         self,

@@ -201,6 +201,13 @@ class Definition(NamedTuple):
 class BoundTables(Protocol):
     """Tables that fit the server."""
 
+    @property
+    def unlike(self) -> frozenset[str] | None:
+        """Tables whose definitions at the server are others than their source's, on purpose; None
+        for a source without definitions.
+        """
+        ...
+
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
         """Returns the definitions of tables that a transaction is, in place of rows.
 
@@ -238,9 +245,14 @@ class SourceTables(Protocol):
         ...
 
     def bind(
-        self, found: Mapping[str, FoundTable], target: str, definitions: Definitions = ...
+        self,
+        found: Mapping[str, FoundTable],
+        target: str,
+        definitions: Definitions = ...,
+        unlike: Collection[str] | None = None,
     ) -> BoundTables:
-        """Returns the tables as found at the server.
+        """Returns the tables as found at the server; `unlike`: as bound at first, None if that is
+        now.
 
         Raises:
             UnsuitableTarget: they do not fit; with all problems at once.
