@@ -3,8 +3,10 @@
 import asyncio
 import random
 import statistics
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +17,7 @@ from groupcert.members.client.async_client import AsyncClient
 from groupcert.members.client.own_writes import KeyAndValue
 from groupcert.members.demo.load import percentile
 from groupcert.members.errors.transactions import CertificationConflict, TransactionTooOld
+from groupcert.members.host import client_loop
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from groupcert.members.wire.channels import open_aio_channel
 from groupcert.members.wire.row_changes import changed_items
@@ -61,6 +64,19 @@ def for_seconds(seconds: float) -> GoesOn:
     """Returns what is true for so long from now."""
     deadline = time.perf_counter() + seconds
     return lambda: time.perf_counter() < deadline
+
+
+def run_beside(work: Callable[[GoesOn], Coroutine[Any, Any, None]], goes_on: GoesOn) -> None:
+    """Runs clients in a thread of their own, which ends them where this one is interrupted: Ctrl-C
+    is for this one, and not for whatever the clients' loop does at that moment.
+    """
+    stopped = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(client_loop.run, work(lambda: goes_on() and not stopped.is_set()))
+        try:
+            running.result()
+        finally:
+            stopped.set()
 
 
 async def commit(

@@ -10,11 +10,9 @@ from functools import partial
 from itertools import zip_longest
 from typing import NamedTuple
 
-import uvloop
-
 from groupcert.members.demo.local_group import LocalGroup
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
-from tests.bench.clients import Answers, Work, commit, for_seconds, random_row, stream
+from tests.bench.clients import Answers, Work, commit, for_seconds, random_row, run_beside, stream
 from tests.bench.galera import galera_cluster, run_clients
 from tests.bench.harness import (
     Clock,
@@ -130,8 +128,11 @@ def _measured(
         members=[process.pid for process in group.processes.values()],
         log_server=[group.log_server.pid],
     )
-    addresses, goes_on = list(group.addresses.values()), for_seconds(seconds)
-    uvloop.run(work(addresses, clients, random_row(), goes_on, answers, group.credentials))
+    addresses, row = list(group.addresses.values()), random_row()
+    run_beside(
+        lambda goes_on: work(addresses, clients, row, goes_on, answers, group.credentials),
+        for_seconds(seconds),
+    )
     _settle(group)
     result = _result(kind, clients, clock, answers, min(_versions(group)) - version)
     return result | {"microseconds_per_stage": _stage_means(stages, _stages(group))}

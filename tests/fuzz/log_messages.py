@@ -103,8 +103,8 @@ def judged(payload: bytes, log: CapturedLog) -> Judgement:
         return Judgement("a later process of a member's name takes it over" if joins else "")
     if batch.batch_number <= log.numbers[batch.incarnation]:
         return Judgement()
-    if kinds & {"group_settings", "view_proposal"} and None not in kinds:
-        return Judgement("a member may change settings and views")
+    if kinds & {"group_settings", "view_proposal", "row_digests"} and None not in kinds:
+        return Judgement("a member may change settings and views, and tell of its rows")
     return Judgement(run_of=member)
 
 

@@ -10,6 +10,7 @@ from groupcert.internal.v1.log_pb2 import (
     LogBatch,
     LoggedTransaction,
     Member,
+    RowDigests,
     ViewProposal,
 )
 from tests.fuzz.log_messages import CapturedLog, Judgement, judged
@@ -36,6 +37,7 @@ def log() -> CapturedLog:
 
 VIEW = [ControlRecord(view_proposal=ViewProposal(previous_view_id=1))]
 SETTINGS = [ControlRecord(group_settings=GroupSettings(settings_version=2))]
+DIGESTS = [ControlRecord(row_digests=RowDigests())]
 TWIN = [
     ControlRecord(view_proposal=ViewProposal(members=[Member(name="m2", incarnation=9)])),
 ]
@@ -47,6 +49,7 @@ JUDGED = {
     "of another format": (batch(6, format_version=9), Judgement()),
     "a view of its run": (batch(6, controls=VIEW), "may change settings and views"),
     "settings of its run": (batch(6, controls=SETTINGS), "may change settings and views"),
+    "digests of its rows": (batch(6, controls=DIGESTS), "tell of its rows"),
     "an old view of its run": (batch(4, controls=VIEW), Judgement()),
     "a twin that joins": (batch(1, incarnation=9, controls=TWIN), "takes it over"),
 }
