@@ -258,7 +258,7 @@ class BoundServerTables:
             for name, table in tables.items()
             if name in own and name not in unlike and not _is_versioned(own[name].source)
         }
-        self._replays: dict[str, RowReplay] = {}
+        self._replay: RowReplay | None = None
 
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
         """Returns the definitions that a transaction of the source is; see `BoundTables`."""
@@ -278,10 +278,10 @@ class BoundServerTables:
 
     def row_events(self, entries: Sequence[RelayEntry], database: str) -> Sequence[bytes] | None:
         """Returns the source's own events; see `BoundTables`."""
-        replay = self._replays.get(database)
+        replay = self._replay
         if replay is None:
             places = {name: self._place(name, database) for name in self._alike}
-            replay = self._replays[database] = RowReplay(self._alike, places)
+            replay = self._replay = RowReplay(self._alike, places)
         found = []
         for entry in entries:
             events = replay.events(entry.payload)
