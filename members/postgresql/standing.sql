@@ -21,8 +21,10 @@ END $$;
 CREATE FUNCTION groupcert.leave_group(why text, keeps_reason boolean DEFAULT false) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    reason text := (SELECT out_of_group FROM groupcert.settings);
+    reason text;
 BEGIN
+    -- The lock comes first: what the database sets by now may be what another has just set it to.
+    SELECT out_of_group INTO reason FROM groupcert.settings FOR UPDATE;
     IF reason = why OR keeps_reason AND reason IS NOT NULL THEN
         RETURN reason;
     ELSIF reason IS NULL THEN
