@@ -20,16 +20,17 @@ Query = Callable[[str, Sequence[object]], Sequence[Sequence[Any]]]
 
 _MOVING = frozenset(("CASCADE", "SET NULL", "SET DEFAULT"))
 _WHERE = """(table_schema = %s OR %s = '' AND table_schema NOT IN %s)"""
+_NAMED = "table_name = %s OR %s = ''"
 _COLUMNS = f"""
 SELECT table_schema, table_name, column_name, data_type, column_type, character_set_name,
        collation_name, is_nullable, column_default, extra, generation_expression
 FROM information_schema.columns JOIN information_schema.tables USING (table_schema, table_name)
-WHERE {_WHERE} AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
+WHERE {_WHERE} AND ({_NAMED}) AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')
 ORDER BY table_schema, table_name, ordinal_position"""
 _KEYS = f"""
 SELECT table_schema, table_name, index_name, column_name,
        CASE WHEN index_type = 'HASH' THEN NULL ELSE sub_part END
-FROM information_schema.statistics WHERE {_WHERE} AND non_unique = 0
+FROM information_schema.statistics WHERE {_WHERE} AND ({_NAMED}) AND non_unique = 0
 ORDER BY table_schema, table_name, index_name, seq_in_index"""
 _FOREIGN_KEYS = f"""
 SELECT table_schema, k.table_name, k.constraint_name, column_name, referenced_table_schema,
@@ -37,7 +38,7 @@ SELECT table_schema, k.table_name, k.constraint_name, column_name, referenced_ta
 FROM information_schema.key_column_usage AS k JOIN information_schema.referential_constraints AS r
   ON r.constraint_schema = k.table_schema AND r.constraint_name = k.constraint_name
      AND r.table_name = k.table_name
-WHERE {_WHERE} AND k.referenced_table_name IS NOT NULL
+WHERE {_WHERE} AND (k.{_NAMED}) AND k.referenced_table_name IS NOT NULL
 ORDER BY table_schema, k.table_name, k.constraint_name, ordinal_position"""
 
 
@@ -110,11 +111,13 @@ class SourceTable:
         return f"{self.database}.{self.name}"
 
 
-def read_catalogue(query: Query, database: str = "") -> dict[str, SourceTable]:
-    """Returns the tables of a database, or of all but the server's own, by `database.table`."""
-    columns = _by_table(query, _COLUMNS, database)
-    keys = _by_table(query, _KEYS, database)
-    foreign = _by_table(query, _FOREIGN_KEYS, database)
+def read_catalogue(query: Query, database: str = "", table: str = "") -> dict[str, SourceTable]:
+    """Returns the tables of a database, or of all but the server's own, by `database.table`; of
+    this name, if it is given.
+    """
+    columns = _by_table(query, _COLUMNS, database, table)
+    keys = _by_table(query, _KEYS, database, table)
+    foreign = _by_table(query, _FOREIGN_KEYS, database, table)
     return {
         f"{place[0]}.{place[1]}": SourceTable(
             database=place[0],
@@ -131,11 +134,11 @@ def read_catalogue(query: Query, database: str = "") -> dict[str, SourceTable]:
 
 
 def _by_table(
-    query: Query, statement: str, database: str
+    query: Query, statement: str, database: str, name: str
 ) -> dict[tuple[str, str], list[Sequence[Any]]]:
     """Returns the rows of a statement by database and table."""
     found: dict[tuple[str, str], list[Sequence[Any]]] = {}
-    for schema, table, *rest in query(statement, (database, database, SYSTEM)):
+    for schema, table, *rest in query(statement, (database, database, SYSTEM, name, name)):
         found.setdefault((schema, table), []).append(rest)
     return found
 

@@ -31,12 +31,13 @@ _WORDS_MAX = 16
 
 class PayloadStatement(NamedTuple):
     """A statement to execute with `database` as the default one; `is_table`: it defines a table,
-    and may be executed elsewhere.
+    and may be executed elsewhere; `is_skipped`: it is not executed, as its operator has seen to it.
     """
 
     text: str
     database: str
     is_table: bool
+    is_skipped: bool = False
 
 
 def is_left_out(text: str) -> bool:
@@ -76,6 +77,14 @@ def statements_of(payload: bytes) -> Sequence[PayloadStatement]:
     if not payload.startswith(_STATEMENTS):
         return ()
     return [PayloadStatement(*each) for each in json.loads(payload[1:])]
+
+
+def skipped(payload: bytes) -> bytes:
+    """Returns the payload of a transaction that is to count as executed, without its changes: what
+    it defines is to be known all the same.
+    """
+    listed = [each._replace(is_skipped=True) for each in statements_of(payload)]
+    return _STATEMENTS + json.dumps(listed).encode() if listed else b""
 
 
 def _is_table(statement: LoggedStatement, has_rows: bool) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from decimal import Decimal
 from struct import Struct
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 
@@ -18,7 +19,7 @@ import pymysql
 
 from ...certifier.gtid_set import GtidSet
 from ..mysql_logs.column_values import RowValue, float_of
-from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
+from ..mysql_logs.source_catalogue import SourceColumn, SourceTable, read_catalogue
 from .server_url import ServerUrl
 from .source_errors import SourceRefused
 
@@ -39,10 +40,14 @@ _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 class Snapshot:
     """The rows of a server's tables at one moment, for as many threads as it has sessions."""
 
-    def __init__(self, url: ServerUrl, sessions: "Sequence[Any]", gtids: GtidSet) -> None:
+    def __init__(
+        self, url: ServerUrl, sessions: "Sequence[Any]", looking: Any, gtids: GtidSet
+    ) -> None:
         self.gtids = gtids
         """All that is executed in the rows."""
         self._url = url
+        self._looking = looking
+        self._in_use = Lock()
         self._sessions = list(sessions)
 
     @property
@@ -63,7 +68,8 @@ class Snapshot:
 
         Raises:
             SourceLost: the server has ended the session.
-            SourceRefused: it has no such rows any more, or does not show them.
+            SourceRefused: it has no such rows any more, or does not show them, or the table was
+                defined anew since it was looked up.
         """
         readers = [_reader(column) for column in columns]
         names = ",".join(map(_selected, columns))
@@ -79,6 +85,28 @@ class Snapshot:
                     )
                     for row in rows
                 ]
+        # The session's transaction is open, and keeps definitions away from what it has read.
+        self._check(table)
+
+    def _check(self, table: SourceTable) -> None:
+        """Raises SourceRefused if a table has other columns than when it was looked up."""
+
+        def query(statement: str, values: Sequence[object]) -> Sequence[Sequence[Any]]:
+            with self._in_use, _reading(self._looking) as cursor:
+                cursor.execute(statement, values)
+                return list(cursor.fetchall())
+
+        with self._failing():
+            now = read_catalogue(query, table.database, table.name).get(str(table))
+        if now is None or now.columns != table.columns:
+            raise self._defined(f"{table} has other columns than when it began")
+
+    def _defined(self, what: str) -> SourceRefused:
+        return SourceRefused(
+            source=str(self._url),
+            problem=f"a table was defined during the copy ({what})",
+            next_step="start the replica again",
+        )
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -87,11 +115,7 @@ class Snapshot:
             yield
         except (pymysql.err.MySQLError, OSError) as error:
             if error.args and error.args[0] in _DEFINED:
-                raise SourceRefused(
-                    source=str(self._url),
-                    problem=f"a table was defined during the copy ({error.args[1]})",
-                    next_step="start the replica again",
-                ) from error
+                raise self._defined(str(error.args[1])) from error
             raise self._url.failure(error) from error
 
 
@@ -106,8 +130,10 @@ def opened_snapshot(url: ServerUrl, connect: Callable[[], Any], threads: int) ->
     """
     with ExitStack() as stack:
         sessions = [stack.enter_context(closing(connect())) for _ in range(threads)]
-        snapshot = Snapshot(url, sessions, GtidSet())
+        looking = stack.enter_context(closing(connect()))
+        snapshot = Snapshot(url, sessions, looking, GtidSet())
         with snapshot._failing(), closing(connect()) as locking:
+            _run(looking, f"SET SESSION wait_timeout = {PAUSE_SECONDS_MAX}")
             _lock(locking, url)
             for session in sessions:
                 _run(session, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -27,10 +27,10 @@ from ..mysql_logs.events import Event, EventType
 from ..mysql_logs.gtid_set_encoding import previous_gtids
 from ..mysql_logs.lock_intervals import LockIntervals
 from ..mysql_logs.prepared_payload import is_prepared_step
-from ..mysql_logs.statement_payload import payload_of
+from ..mysql_logs.statement_payload import PayloadStatement, payload_of, statements_of
 from ..queue.relay_group import RelayEntry
 from ..source.header import SourceHeader
-from .server_stream import ServerStream, domain_numbers, mariadb_position
+from .server_stream import ServerStream, domain_numbers, includes, mariadb_position
 from .server_url import ServerUrl
 from .source_errors import SourceRefused
 
@@ -109,6 +109,37 @@ def follow_log(request: LogRequest) -> Iterator[LogNews]:
         if stream.is_mariadb:
             log.domains = domain_numbers(GtidSet.of(*mariadb_position(received).values()))
         yield from _news(stream, events, log, request.position)
+
+
+def definitions_after(
+    url: ServerUrl, replica: str, executed: GtidSet
+) -> tuple[list[tuple[Gtid, PayloadStatement]], GtidSet]:
+    """Returns the statements of a server's log that are not in `executed`, with their GTIDs, and
+    all that was read and before.
+
+    Raises:
+        As `ServerStream.open` and `TransactionReader.read`.
+
+    Cost: the server sends all its log from there on; rows are not read.
+    """
+    found: list[tuple[Gtid, PayloadStatement]] = []
+    read = executed.copy()
+    with closing(ServerStream(url, replica)) as stream:
+        stream.open(executed)
+        reader = TransactionReader(
+            items_max=0, rows=True, has_database=lambda _: False, is_known=executed.__contains__
+        )
+        events: Iterable[Event] = () if includes(read, stream.executed) else stream
+        for event in events:
+            transactions = reader.read(event)
+            for transaction in transactions:
+                if gtid := transaction.named:
+                    found += [(gtid, each) for each in statements_of(payload_of(transaction))]
+                    read.add(gtid)
+            # Not at a heartbeat: MySQL sends some while it leaves out what it was not asked for.
+            if transactions and includes(read, stream.executed):
+                break
+    return [each for each in found if each[0] not in executed], read
 
 
 class SourceLog:

@@ -410,8 +410,8 @@ class MySqlServer:
         """Returns the statement as it is, but for the name of the database that is followed, and
         `_spelled`.
         """
-        text, database, followed = definition
-        text = _spelled(text, is_mariadb=self._is_mariadb)
+        statement, followed = definition
+        database, text = statement.database, _spelled(statement.text, is_mariadb=self._is_mariadb)
         own = _quoted(self._database)
         if followed:
             pattern = re.compile(_QUALIFIED.format(re.escape(followed)))
@@ -430,7 +430,7 @@ class MySqlServer:
         """Returns a digest of SHOW CREATE TABLE and, where the user has the privilege PROCESS,
         InnoDB's numbers: they tell of an exchange and of a truncation, too.
         """
-        text, own = definition.text.casefold(), self.literal(self._database)
+        text, own = definition.statement.text.casefold(), self.literal(self._database)
         listed = run(
             "SELECT table_schema, table_name FROM information_schema.tables"
             " WHERE table_type = 'BASE TABLE' AND table_schema"

@@ -9,40 +9,69 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from typing import NamedTuple
 
 from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Batch, Family, Store
-from ..errors import TABLE_CHANGED, TransientFailure, UnsuitableTarget
+from ..errors import UnsuitableTarget
 from ..mysql_logs.prepared_payload import PreparedStep, Step, not_prepared
 from ..mysql_logs.row_errors import SourceTableChanged, UnknownSourceTable
 from ..mysql_logs.row_payload import RowKind, TableRows, table_rows, unreadable_columns
 from ..mysql_logs.source_catalogue import SourceColumn, SourceTable
-from ..mysql_logs.statement_payload import statements_of
+from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..mysql_servers.snapshot import Snapshot
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint
 from .first_copy import CopyRecord
+from .logged_tables import (
+    FIRST_START,
+    KeptTables,
+    Place,
+    TableHistory,
+    decode_kept,
+    defined_anew,
+    encode_kept,
+)
 from .rocksdb import CHECKPOINT_KEY, ROW_PREFIX, Decode, Rows, changes_of
-from .source_tables import key_text, stopped_at
+from .source_tables import key_text, not_as_known, stopped_at
 from .sql_tables import Row, SqlValue
 
 TARGET = "the embedded store"
 _ROWS_END = bytes([ROW_PREFIX[0] + 1])
 PREPARED_PREFIX = b"\x00prepared "
 """Stands before the xid under which prepared rows are kept."""
+KEPT_PREFIX = b"\x00table "
+"""Stands before the name under which a table of the source is kept; see `KeptTables`."""
 COPY_KEY = b"first copy"
 """The key of the record of a copy that is not finished."""
+
+
+class Documents(NamedTuple):
+    """The reader of a source's payloads as rows of a store, and the tables that this is to keep."""
+
+    read: Decode
+    kept: KeptTables
 
 
 class SourceDocuments:
     """Reads payloads of a source as rows of the store."""
 
-    def __init__(self, catalogue: Mapping[str, SourceTable], *, logs_cascades: bool) -> None:
-        """Takes the tables of a catalogue; `logs_cascades`: see `ServerTables`.
+    def __init__(
+        self,
+        catalogue: Mapping[str, SourceTable],
+        *,
+        logs_cascades: bool,
+        unread: Mapping[str, str] | None = None,
+        history: TableHistory | None = None,
+    ) -> None:
+        """Takes the tables as the log has them; `logs_cascades`: see `ServerTables`; `unread`: see
+        `LoggedTables`.
 
         Raises:
             UnsuitableTarget: a table cannot be kept; with all problems at once.
         """
+        self._unread = unread or {}
+        self._history = history
         if problems := [
             each for table in catalogue.values() for each in _unfit(table, logs_cascades)
         ]:
@@ -62,7 +91,8 @@ class SourceDocuments:
             UnsuitableTarget: a row image is not whole.
         """
         for statement in statements_of(payload):
-            raise stopped_at(statement, TARGET)
+            if not statement.is_skipped:
+                raise stopped_at(statement, TARGET)
         changes: dict[bytes, bytes | None] = {}
         for rows in self._rows(payload):
             if tables is not None and str(rows.table) not in tables:
@@ -80,8 +110,7 @@ class SourceDocuments:
         try:
             yield from table_rows(payload, self._catalogue)
         except (SourceTableChanged, UnknownSourceTable) as error:
-            # Opened again, it has the tables as they are by then.
-            raise TransientFailure(kind=TABLE_CHANGED, text=str(error)) from error
+            raise not_as_known(error, self._unread, self._history) from error
 
     def name(self, table: SourceTable, row: Row) -> bytes:
         """Returns the name of a row, which has all columns."""
@@ -106,6 +135,36 @@ def changes_of_step(
         raise not_prepared(step, gtid)
     changes = changes_of(decode(rows)) if step.step is Step.COMMIT else {}
     return changes | {key: None}
+
+
+def kept_tables(store: Store) -> KeptTables:
+    """Returns the tables that a store keeps."""
+    found = {}
+    for key, encoded in store.scan(Family.DATA, KEPT_PREFIX):
+        if not key.startswith(KEPT_PREFIX):
+            break
+        name, found[name] = decode_kept(encoded)
+    return found
+
+
+def place_of(store: Store) -> Place:
+    """Returns where a store is in its source's log."""
+    encoded = store.get(Family.DATA, CHECKPOINT_KEY)
+    if encoded is None:
+        return FIRST_START
+    return Place(Checkpoint.decode(encoded).gtid_executed, kept_tables(store))
+
+
+def keeping(kept: KeptTables) -> dict[bytes, bytes | None]:
+    """Returns the changes of a store that keep tables."""
+    return {KEPT_PREFIX + name.encode(): encode_kept(name, table) for name, table in kept.items()}
+
+
+def changes_of_definitions(
+    statements: Sequence[PayloadStatement], store: Store
+) -> dict[bytes, bytes | None]:
+    """Returns the changes of a store whose operator has seen to statements: tables are others."""
+    return keeping(dict.fromkeys(defined_anew(kept_tables(store), statements)))
 
 
 class DocumentsCopy:
@@ -187,6 +246,7 @@ class DocumentsCopy:
         checkpoint = Checkpoint(version=gtids.count(), gtid_executed=gtids)
         batch = self._store.batch()
         batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
+        batch.apply(Family.DATA, keeping(self._catalogue))
         batch.delete(Family.META, COPY_KEY)
         self._store.write(batch)
         self._store.flush()

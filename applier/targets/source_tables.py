@@ -14,7 +14,8 @@ Source: MySQL Reference Manual, 19.5.1 "Replication Features and Issues", 7.1.6.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from ..mysql_logs.source_catalogue import PERIOD, SourceColumn, SourceTable
 from ..mysql_logs.statement_payload import PayloadStatement, statements_of
 from ..queue.relay_group import RelayEntry
 from .folded_changes import folded
+from .logged_tables import KeptTables, LoggedTables, Place, TableHistory, unlike
 from .sql_schema import WITHOUT_ROW_ORDER
 from .sql_tables import (
     ChangeKind,
@@ -131,14 +133,15 @@ class ServerTables:
 
     def __init__(
         self,
-        catalogue: Mapping[str, SourceTable],
+        now: Mapping[str, SourceTable],
         *,
         database: str = "",
         scheme: str = "",
         defines: bool = False,
         logs_cascades: bool = False,
+        history: TableHistory | None = None,
     ) -> None:
-        """Takes tables of a source's catalogue.
+        """Takes tables as the source has them now.
 
         Args:
             database: the one that is followed, whose tables have their names alone at the target;
@@ -147,84 +150,113 @@ class ServerTables:
                 foreign keys or unique keys need.
             defines: the target executes the source's definitions of tables.
             logs_cascades: the source's log has what its foreign keys do.
+            history: what else is known of them, for `at`.
         """
         self._logs_cascades = logs_cascades
         self._database = database
         self._defines = defines and scheme != IGNORING
         self._scheme = scheme
+        self._now = now
+        self._history = history
         self._newest_wins = scheme == IGNORING
-        self._source_tables = dict(catalogue)
-        self._mappings = {
-            name: _mapping(table, table.name if database else name)
-            for name, table in catalogue.items()
-        }
+        self._set(LoggedTables({}, now, {}), is_begun=False)
+
+    def at(self, place: Place, definitions: Definitions) -> "ServerTables":
+        """Returns the tables as the log has them where the target is; see `SourceTables`."""
+        assert self._history, "tables that are not in a log"
+        found = copy(self)
+        own = definitions(self._database) if self._defines else None
+        found._set(self._history.tables(self._now, own, place), is_begun=place.kept is not None)
+        return found
+
+    def as_copied(self, definitions: Definitions) -> KeptTables:
+        """Returns the tables that a target is to keep after a copy of them."""
+        own = definitions(self._database) if self._defines else None
+        return {name: self._now[name] for name in unlike(self._now, own)}
+
+    def _set(self, logged: LoggedTables, *, is_begun: bool) -> None:
+        self._logged = logged
+        # At its first start a target is to take what the source has now, whatever was before.
+        now = {name for name in self._now if not (is_begun and name in logged.unread)}
+        self._tables = {**{name: self._now[name] for name in now}, **logged.known}
+        self._mappings = {name: self._mapping(table) for name, table in self._tables.items()}
         self.tables = [*self._mappings.values()]
 
+    def _mapping(self, table: SourceTable) -> TableMapping:
+        return _mapping(table, table.name if self._database else str(table))
+
+    @property
+    def kept(self) -> KeptTables:
+        """What the target is to keep; see `SourceTables`."""
+        return self._logged.kept
+
     def bind(
-        self,
-        found: Mapping[str, FoundTable],
-        target: str,
-        definitions: Definitions = lambda _: {},
-        unlike: Collection[str] | None = None,
-        *,
-        with_constraints: bool = True,
+        self, found: Mapping[str, FoundTable], target: str, *, with_constraints: bool = True
     ) -> "BoundServerTables":
         """Returns the tables as found at the server; see `SourceTables`.
-
-        The log has what a table was when it was written, and the source may have changed that
-        since. A target that executes definitions is where the log is: its own definition counts,
-        unless it was another one from the begin on.
 
         Args:
             with_constraints: foreign keys of the source have to be there, too, where its log leaves
                 to them what they do.
         """
-        own = definitions(self._database) if self._defines else {}
-        differ = {
-            name
-            for name, table in self._source_tables.items()
-            if name in own and own[name].columns != table.columns
-        }
-        unlike = frozenset(differ if unlike is None else differ.intersection(unlike))
+        own, unread = self._logged.own, dict(self._logged.unread)
         problems: list[str] = []
         bound = {}
-        for name, now in self._source_tables.items():
-            mapping, table = self._mappings[name], now
-            if name in own and name not in unlike:
-                table = own[name]
-                mapping = _mapping(table, mapping.table)
+        for name, table in self._tables.items():
+            mapping = self._mappings[name]
             there = found.get(mapping.table)
-            if there is None:
-                unfit = [f"table {mapping.table} is missing"]
+            unfit = self._unfit(table, mapping, there, with_constraints=with_constraints)
+            if unfit and self._is_between(name):
+                if name in own:
+                    unfit, there = [], _AS_AT_SOURCE
+                else:
+                    unread[name] = "; ".join([*unfit, "and the source has defined it anew since"])
             else:
-                unfit = [*_unfit(table, mapping, there), *_unordered(table, self._scheme)]
-                if with_constraints and not self._logs_cascades:
-                    names = {each: mapping.table for each, mapping in self._mappings.items()}
-                    unfit += _unmoved(table, mapping.table, there, names)
-                if not unfit:
-                    bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
-            # A definition that the target will execute may be between its tables and the source's.
-            if not (own and _names(own.get(name)) != _names(now)):
                 problems += unfit
+            if there is not None and name not in unread:
+                bound[name] = _BoundTable(table, mapping, there, self._newest_wins, target)
         if problems:
             raise UnsuitableTarget(
                 target=target,
                 problem="; ".join(problems),
                 expected="tables for all that the source's have; --copy makes missing ones",
             )
-        for name, table in own.items():
-            if name not in bound:
-                mapping = _mapping(table, table.name if self._database else name)
-                bound[name] = _BoundTable(table, mapping, _AS_AT_SOURCE, self._newest_wins, target)
-        others = {
-            name: _BoundTable(table, bound[name].mapping, _AS_AT_SOURCE, self._newest_wins, target)
-            for name, table in own.items()
-        }
-        return BoundServerTables(bound, others, target, self._database, self._defines, unlike)
+        return BoundServerTables(
+            bound, own, unread, self._history, target, self._database, self._defines
+        )
+
+    def _is_between(self, name: str) -> bool:
+        """Returns whether a definition that is still to come may be between a target's table and
+        what it is to be: the target will execute it, or somebody has seen to it there by hand.
+        """
+        own, told, unread = self._logged
+        if name in told:
+            return told[name] != self._now.get(name)
+        is_begun = self._defines and bool(own or told)
+        return (
+            is_begun and name not in unread and _names(own.get(name)) != _names(self._now.get(name))
+        )
+
+    def _unfit(
+        self,
+        table: SourceTable,
+        mapping: TableMapping,
+        there: FoundTable | None,
+        *,
+        with_constraints: bool,
+    ) -> list[str]:
+        """Returns the problems of a table."""
+        if there is None:
+            return [f"table {mapping.table} is missing"]
+        problems = [*_unfit(table, mapping, there), *_unordered(table, self._scheme)]
+        if with_constraints and not self._logs_cascades:
+            names = {name: each.table for name, each in self._mappings.items()}
+            problems += _unmoved(table, mapping.table, there, names)
+        return problems
 
     def source_of(self, mapping: TableMapping) -> SourceTable:
         """Returns the source's table."""
-        return self._source_tables[mapping.source]
+        return self._tables[mapping.source]
 
 
 class BoundServerTables:
@@ -233,16 +265,17 @@ class BoundServerTables:
     def __init__(
         self,
         tables: Mapping[str, "_BoundTable"],
-        own: Mapping[str, "_BoundTable"],
+        own: Mapping[str, SourceTable],
+        unread: Mapping[str, str],
+        history: TableHistory | None,
         target: str,
         database: str,
         defines: bool,
-        unlike: frozenset[str],
     ) -> None:
-        """Takes tables as the log defines them, as far as that is known, and as the target does."""
-        self.unlike = unlike
-        self._tables = dict(tables)
-        self._own = own
+        """Takes tables as they are at the target; `own`, `unread`: see `LoggedTables`."""
+        self._tables = tables
+        self._unread = unread
+        self._history = history
         self._catalogue = {name: table.source for name, table in tables.items()}
         self._target = target
         self._database = database
@@ -253,19 +286,17 @@ class BoundServerTables:
             for name, table in tables.items()
         }
         self._ranks = ranks_of(self._parents)
-        self._alike = {
-            name: table.source
-            for name, table in tables.items()
-            if name in own and name not in unlike and not _is_versioned(own[name].source)
-        }
+        self._alike = {name: table for name, table in own.items() if not _is_versioned(table)}
         self._replay: RowReplay | None = None
 
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
         """Returns the definitions that a transaction of the source is; see `BoundTables`."""
         found = [each for entry in entries for each in statements_of(entry.payload)]
-        if found and not (self._defines and len(entries) == 1 and all(s.is_table for s in found)):
-            raise stopped_at(found[0], self._target)
-        return [Definition(each.text, each.database, self._database) for each in found]
+        is_alone = self._defines and len(entries) == 1
+        for each in found:
+            if not (each.is_skipped or (is_alone and each.is_table)):
+                raise stopped_at(each, self._target)
+        return [Definition(each, self._database) for each in found]
 
     def changes(self, entries: Sequence[RelayEntry]) -> list[RowChange]:
         """Returns the changes in the source's order; see `BoundTables`."""
@@ -296,15 +327,10 @@ class BoundServerTables:
         return schema or database, table
 
     def _rows(self, payload: bytes) -> Sequence[TableRows]:
-        while True:
-            try:
-                return list(table_rows(payload, self._catalogue))
-            except (SourceTableChanged, UnknownSourceTable) as error:
-                name, own = error.table, self._own.get(error.table)
-                if own is None or self._tables.get(name) is own:
-                    # Opened again, it has the tables as they are by then.
-                    raise TransientFailure(kind=TABLE_CHANGED, text=str(error)) from error
-                self._tables[name], self._catalogue[name] = own, own.source
+        try:
+            return list(table_rows(payload, self._catalogue))
+        except (SourceTableChanged, UnknownSourceTable) as error:
+            raise not_as_known(error, self._unread, self._history) from error
 
     def converted(self, table: SourceTable, rows: Iterable[Row]) -> list[Row]:
         """Returns whole rows as the target's table takes them, from its mapping's columns."""
@@ -517,6 +543,22 @@ def stopped_at(statement: PayloadStatement, target: str) -> UnsuitableTarget:
     )
     note_statement(error, statement.text)
     return error
+
+
+def not_as_known(
+    error: SourceTableChanged | UnknownSourceTable,
+    unread: Mapping[str, str],
+    history: TableHistory | None,
+) -> TransientFailure:
+    """Returns the error for rows of a table that is not as it is known; `unread`: see
+    `LoggedTables`. Opened again, the target has the tables as they are by then.
+    """
+    text = str(error)
+    if why := unread.get(error.table):
+        text = f"table {error.table}: {why}"
+    elif history:
+        history.refute(error.table)
+    return TransientFailure(kind=TABLE_CHANGED, text=text)
 
 
 def key_text(value: SqlValue) -> str:

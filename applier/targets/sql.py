@@ -11,7 +11,6 @@ Source: WL#5569, "Recovery" (low-water mark and each worker's groups, kept with 
 P3 (two phases) and C0 (the newest change of a row wins).
 """
 
-import json
 import re
 import threading
 import time
@@ -31,6 +30,14 @@ from ..mysql_logs.statement_payload import has_statements
 from ..queue.job import CommitGroup, Job
 from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint, TargetProgress
+from .logged_tables import (
+    FIRST_START,
+    KeptTables,
+    Place,
+    decode_kept,
+    defined_anew,
+    encode_kept,
+)
 from .sql_definitions import DefinedOnce
 from .sql_prepared import PreparedRows
 from .sql_server import ROWS_PER_STATEMENT, Alone, Branch, Session, SqlServer
@@ -40,6 +47,7 @@ from .sql_tables import (
     Column,
     ColumnType,
     Definition,
+    Row,
     RowChange,
     SourceTables,
     SqlValue,
@@ -61,6 +69,9 @@ CHECKPOINTS = TableMapping(
     key=(Column("replica", ColumnType.TEXT),),
     values=(Column("checkpoint", ColumnType.TEXT),),
 )
+KEPT = "table "
+"""Stands before the names under which the tables that a target keeps are among the checkpoints."""
+OWN_TABLES = (CHECKPOINTS.table, "groupcert_executed")
 
 Result = TypeVar("Result")
 
@@ -100,8 +111,6 @@ class SqlTarget:
         self._server = server
         self._replica = replica
         self._owner = sha256(replica.encode()).hexdigest()[:16]
-        self._unlike = f"unlike {self._owner}"
-        """Names in the checkpoints the tables that are others than the source's."""
         self._two_phase = two_phase
         self._source_tables = tables
         self._sessions: dict[int, _WorkerSession] = {}
@@ -295,27 +304,35 @@ class SqlTarget:
             raise UnsuitableTarget(
                 target=server.name, problem="; ".join(wrong), expected="settings as named"
             )
+        tables = tables.at(place := self._place(session), partial(server.definitions, session))
+        self._source_tables = tables
         names = [mapping.table for mapping in tables.tables]
-        definitions = partial(server.definitions, session)
         found = server.find(session, names)
-        is_new = CHECKPOINTS.table not in server.find(session, [CHECKPOINTS.table])
-        unlike = None if is_new else self._saved_unlike()
-        tables.bind(found, server.name, definitions, unlike)
+        tables.bind(found, server.name)
         others = tables.others
         is_missing = others is not None and others.table not in found
         self._ask(*server.create(others if is_missing else None))
-        bound = tables.bind(server.find(session, names), server.name, definitions, unlike)
-        if bound.unlike is not None and bound.unlike != unlike:
-            row = (self._unlike, json.dumps(sorted(bound.unlike)))
-            changes = TableChanges(ChangeKind.PUT, CHECKPOINTS, (), [row])
-            self._ask(*server.write(changes))
+        bound = tables.bind(server.find(session, names), server.name)
+        before = place.kept or {}
+        new = {name: table for name, table in tables.kept.items() if table != before.get(name, "")}
+        if new:
+            self._ask(*self._keeping(new))
         return bound
 
-    def _saved_unlike(self) -> frozenset[str] | None:
-        """Returns the tables that were unlike their source's when the target was opened first."""
-        name = self._literal(self._unlike)
-        saved = self._ask(f"SELECT checkpoint FROM groupcert_checkpoint WHERE replica = {name}")
-        return frozenset(json.loads(saved[0][0])) if saved else None
+    def _place(self, session: Session) -> Place:
+        """Returns where the target is, with the tables that it has kept."""
+        if len(self._server.find(session, OWN_TABLES)) < len(OWN_TABLES):
+            return FIRST_START
+        checkpoint = self.checkpoint()
+        if checkpoint is None:
+            return FIRST_START
+        like = self._literal(f"{KEPT}{self._owner} %")
+        rows = self._ask(f"SELECT checkpoint FROM groupcert_checkpoint WHERE replica LIKE {like}")
+        return Place(checkpoint.gtid_executed, dict(decode_kept(text) for (text,) in rows))
+
+    def _keeping(self, kept: KeptTables) -> list[str]:
+        """Returns the statements that keep tables."""
+        return [*self._server.write(kept_changes(self._owner, kept))] if kept else []
 
     def _replay(self, entries: Sequence[RelayEntry]) -> Sequence[str] | None:
         """Returns the statements that execute the source's own events, if the server does."""
@@ -390,14 +407,20 @@ class SqlTarget:
             self._run(worker, server.commit_prepared(branch))
 
     def _define(self, job: Job[SqlExecution], execution: SqlExecution) -> None:
-        """Executes definitions of tables, then notes them."""
-        worker, server = execution.worker, self._server.defining
-        assert server, "definitions at a server of another kind"
-        once = DefinedOnce(server, self._replica, self._owner)
-        once.execute(partial(self._run, worker), str(job.entries[0].gtid), execution.definitions)
+        """Executes definitions of tables, then notes them, and that their tables are others now."""
+        worker, server = execution.worker, self._server
+        statements = [each.statement for each in execution.definitions]
+        notes = self._keeping(dict.fromkeys(defined_anew(self._source_tables.kept, statements)))
+        wanted = [each for each in execution.definitions if not each.statement.is_skipped]
+        if wanted:
+            assert server.defining, "definitions at a server of another kind"
+            once = DefinedOnce(server.defining, self._replica, self._owner)
+            once.execute(partial(self._run, worker), str(job.entries[0].gtid), wanted)
+            notes.append(once.forget())
         begin, commit = server.begin(None), server.commit(None, is_durable=True)
-        self._run(worker, begin, once.forget(), *self._marks(job), *commit)
-        raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
+        self._run(worker, begin, *notes, *self._marks(job), *commit)
+        if notes:
+            raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
 
     def _finish_again(self, unit: list[Job[SqlExecution]], make_way: Callable[[], None]) -> None:
         """Checks whether a unit was committed, and executes and commits it if not."""
@@ -545,6 +568,18 @@ class SqlTarget:
 
     def _literal(self, value: SqlValue) -> str:
         return self._server.literal(value)
+
+
+def kept_changes(owner: str, kept: KeptTables) -> TableChanges:
+    """Returns the change of the checkpoints that keeps tables, as a replica's `owner` hash."""
+    rows = [
+        (
+            f"{KEPT}{owner} {sha256(name.encode()).hexdigest()[:16]}",
+            encode_kept(name, table).decode(),
+        )
+        for name, table in kept.items()
+    ]
+    return TableChanges(ChangeKind.PUT, CHECKPOINTS, (), list[Row](rows))
 
 
 def _are_refused_events(error: BaseException, writes: Sequence[str] | None) -> bool:

@@ -6,6 +6,7 @@ copy goes on is a session like a replica's: with the foreign keys' checks, and w
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 
 from ...certifier.errors import GroupcertError
@@ -17,7 +18,7 @@ from ..queue.relay_group import RelayEntry
 from ..queue.target_progress import Checkpoint
 from .first_copy import CopyRecord, with_parents
 from .source_tables import BoundServerTables, ServerTables
-from .sql import CHECKPOINTS
+from .sql import CHECKPOINTS, kept_changes
 from .sql_server import Session, SqlServer
 from .sql_tables import (
     ChangeKind,
@@ -166,9 +167,12 @@ class SqlCopy:
         self._constrain([self._tables.source_of(mapping) for mapping in self._tables.tables])
         checkpoint = replace(Checkpoint(), version=gtids.count(), gtid_executed=gtids)
         begun = TableChanges(ChangeKind.DELETE_ANY, CHECKPOINTS, (), [(self._begun,)])
-        done = _noted(self._replica, checkpoint.encode().decode())
+        kept = self._tables.as_copied(partial(server.definitions, session))
+        changes = [begun, _noted(self._replica, checkpoint.encode().decode())]
+        changes += [kept_changes(self._owner, kept)] if kept else []
         begin, commit = server.begin(None), server.commit(None, is_durable=True)
-        session.run(begin, *server.write(begun), *server.write(done), *commit)
+        statements = [statement for each in changes for statement in server.write(each)]
+        session.run(begin, *statements, *commit)
 
     def close(self) -> None:
         """Closes all sessions."""

@@ -20,13 +20,14 @@ A field that has no column is left out; a column whose field is missing is an er
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 from ..errors import UnsuitableTarget
 from ..queue.relay_group import RelayEntry
 from ..queue.row_parts import table_of
+from .logged_tables import KeptTables, Place
 from .rocksdb import Decode
 from .sql_tables import (
     ChangeKind,
@@ -64,6 +65,7 @@ class SqlSchema:
         self.mappings = {mapping.source: mapping for mapping in mappings}
         self.tables = [*self.mappings.values()]
         self.others = self.mappings.get(OTHERS)
+        self.kept: KeptTables = {}
         self._decode = decode
 
     @classmethod
@@ -95,13 +97,11 @@ class SqlSchema:
             )
         return cls(mappings, decode, scheme)
 
-    def bind(
-        self,
-        found: Mapping[str, FoundTable],
-        target: str,
-        definitions: Definitions = lambda _: {},
-        unlike: Collection[str] | None = None,
-    ) -> "BoundSchema":
+    def at(self, place: Place, definitions: Definitions) -> "SqlSchema":
+        """Returns itself: a mapping holds for all of a group's log."""
+        return self
+
+    def bind(self, found: Mapping[str, FoundTable], target: str) -> "BoundSchema":
         """Returns the mapping over the server's tables, which are named as in the mapping; that for
         other rows may be missing.
 
@@ -132,8 +132,6 @@ class SqlSchema:
 
 class BoundSchema:
     """A mapping that fits the server; converts rows into changes of tables. A `BoundTables`."""
-
-    unlike = None
 
     def __init__(
         self,

@@ -8,7 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple, Protocol
 
 from ..mysql_logs.source_catalogue import SourceTable
+from ..mysql_logs.statement_payload import PayloadStatement
 from ..queue.relay_group import RelayEntry
+from .logged_tables import KeptTables, Place
 
 SqlValue = int | float | Decimal | str | bytes | None
 Row = tuple[SqlValue, ...]
@@ -189,30 +191,22 @@ def ranks_of(parents: Mapping[str, Collection[str]]) -> dict[str, int]:
 
 
 class Definition(NamedTuple):
-    """A statement that defines tables. `database`: the session's at the source. `followed`: the one
-    that is followed there, which is the target's own, whatever its name; empty if all are.
+    """A statement that defines tables. `followed`: the database that is followed at the source,
+    which is the target's own, whatever its name; empty if all are.
     """
 
-    text: str
-    database: str
+    statement: PayloadStatement
     followed: str
 
 
 class BoundTables(Protocol):
     """Tables that fit the server."""
 
-    @property
-    def unlike(self) -> frozenset[str] | None:
-        """Tables whose definitions at the server are others than their source's, on purpose; None
-        for a source without definitions.
-        """
-        ...
-
     def statements(self, entries: Sequence[RelayEntry]) -> Sequence[Definition]:
         """Returns the definitions of tables that a transaction is, in place of rows.
 
         Raises:
-            UnsuitableTarget: it has statements of another kind.
+            UnsuitableTarget: it has statements that the target does not execute.
         """
         ...
 
@@ -244,15 +238,19 @@ class SourceTables(Protocol):
         """The table for rows of all other ones, which the target makes if it is missing."""
         ...
 
-    def bind(
-        self,
-        found: Mapping[str, FoundTable],
-        target: str,
-        definitions: Definitions = ...,
-        unlike: Collection[str] | None = None,
-    ) -> BoundTables:
-        """Returns the tables as found at the server; `unlike`: as bound at first, None if that is
-        now.
+    @property
+    def kept(self) -> KeptTables:
+        """What the target is to keep of them."""
+        ...
+
+    def at(self, place: Place, definitions: Definitions) -> "SourceTables":
+        """Returns the tables as the source's log has them where the target is, whose own are
+        `definitions`.
+        """
+        ...
+
+    def bind(self, found: Mapping[str, FoundTable], target: str) -> BoundTables:
+        """Returns the tables as found at the server.
 
         Raises:
             UnsuitableTarget: they do not fit; with all problems at once.

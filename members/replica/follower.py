@@ -19,7 +19,7 @@ import structlog
 from ...applier.engine.applier import Applier, ApplierOptions, ApplierState, ApplierStatus
 from ...applier.engine.until import Until
 from ...applier.errors import OF_ROWS, TABLE_CHANGED, ApplyFailed, TransientFailure
-from ...applier.mysql_logs.statement_payload import has_statements
+from ...applier.mysql_logs.statement_payload import has_statements, skipped
 from ...applier.mysql_servers.source_errors import SourceLost
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.target_progress import Checkpoint, LastError, Stage
@@ -128,7 +128,7 @@ class Replica:
 
     def _run(self) -> ReplicaEnd:
         """Runs the applier until it cannot go on, and again where a server was away."""
-        retries, executed = 0, -1
+        retries, executed, last = 0, -1, ""
         while True:
             try:
                 return self._live()
@@ -142,7 +142,9 @@ class Replica:
                 if error.kind in OF_ROWS:
                     retries_max = min(retries_max, 1)
                 elif error.kind == TABLE_CHANGED:
-                    retries_max = max(retries_max, 1)  # The first time nothing has failed.
+                    # The first time nothing has failed; what another look does not mend never ends.
+                    retries_max = 0 if str(error) == last and retries > 1 else max(retries_max, 1)
+                last = str(error)
                 if retries > retries_max:
                     if self.applier is None:
                         raise
@@ -313,7 +315,7 @@ class Replica:
                 log.warning("transaction_skipped", replica=self.name, gtid=str(entry.gtid))
                 self._skipped_met.add(entry.gtid)
                 self.skipped = self._skipped_met.count()
-                entry = entry._replace(payload=b"")
+                entry = entry._replace(payload=skipped(entry.payload))
             if has_statements(entry.payload):
                 # Without workers a chunk is a job, and no statement shares one.
                 yield chunk

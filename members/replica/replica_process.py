@@ -6,7 +6,7 @@ of a server is imported only if that server is named.
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,22 +25,31 @@ from ...applier.engine.until import (
     BeforeGtids,
     Until,
 )
+from ...applier.errors import TABLE_CHANGED, TransientFailure
 from ...applier.mysql_logs.prepared_payload import prepared_step
+from ...applier.mysql_logs.statement_payload import PayloadStatement, statements_of
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.queue.job import CommitGroup, Job
+from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
 from ...applier.schemes import Scheme
 from ...applier.schemes.catalogue import scheme
 from ...applier.targets import Target
 from ...applier.targets.first_copy import CopyProgress, CopyRecord, copy_tables
-from ...applier.targets.rocksdb import Decode, RocksDbTarget, RowChanges
-from ...applier.targets.source_documents import DocumentsCopy, changes_of_step
+from ...applier.targets.rocksdb import RocksDbTarget, RowChanges
+from ...applier.targets.source_documents import (
+    DocumentsCopy,
+    changes_of_definitions,
+    changes_of_step,
+    keeping,
+    place_of,
+)
 from ...applier.targets.sql import SqlTarget
 from ...applier.targets.sql_copy import SqlCopy
 from ...applier.targets.sql_server import SqlServer
 from ...certifier.errors import InvalidSetting
 from ...certifier.gtid_set import GtidSet
-from ...certifier.storage.store import Store, StoreIdentity
+from ...certifier.storage.store import Family, Store, StoreIdentity
 from ..console.paths import serve_metrics
 from ..errors.postgresql_servers import RowsAtServer
 from ..host.loop_thread import LoopThread
@@ -49,7 +58,6 @@ from ..services.applier_service import ApplierMessage
 from ..services.metrics import StatusCollector
 from ..settings.replica import EMBEDDED, ReplicaConfig
 from ..wire.applier_status import applier_status
-from ..wire.row_changes import decode_changes
 from .follower import Replica, now_us
 from .replica_reads import ReplicaReads
 from .replica_server import serving_replica
@@ -141,11 +149,11 @@ def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
             config.sources, config.replica, config.credentials(), config.transaction_bytes_max
         )
         return members, GroupRows(config.mapping, scheme_name(config))
-    rows = ServerRows(config.sources, scheme=scheme_name(config))
+    rows = ServerRows(config.sources, scheme=scheme_name(config), replica=config.replica)
     servers = ServerSources(
         config.sources,
         config.replica,
-        keys=rows.keys,
+        keys=rows.history.keys,
         transaction_bytes_max=config.transaction_bytes_max,
         compares_rows=bool(config.workers) and _compares_rows(config),
     )
@@ -228,7 +236,7 @@ def opens_target(
     """
     kind, _, rest = target.partition(":")
     if kind == "rocksdb" and rest:
-        return lambda: EmbeddedTarget(Path(rest), replica, rows.decode(), reads)
+        return lambda: EmbeddedTarget(Path(rest), replica, rows, reads)
     server = sql_server(target, rows)
     return lambda: SqlTarget(
         server, rows.tables(target), replica=replica, workers=workers, two_phase=two_phase
@@ -260,6 +268,9 @@ def open_store(folder: Path, replica: str) -> Store:
     return Store(folder, StoreIdentity(group="replica", member=replica))
 
 
+OF_GROUP = GroupRows(None)
+
+
 class EmbeddedTarget(RocksDbTarget):
     """A store of the replica's own, flushed in the background."""
 
@@ -267,13 +278,21 @@ class EmbeddedTarget(RocksDbTarget):
         self,
         folder: Path,
         replica: str,
-        decode: Decode = decode_changes,
+        rows: SourceRows = OF_GROUP,
         reads: ReplicaReads | None = None,
     ) -> None:
         """Opens the store, and serves it by `reads`."""
         self.store = open_store(folder, replica)
-        super().__init__(self.store, decode)
-        self._rows = decode
+        try:
+            self._rows, kept = rows.documents(place_of(self.store))
+            if kept:
+                batch = self.store.batch()
+                batch.apply(Family.DATA, keeping(kept))
+                self.store.write(batch)
+        except BaseException:
+            self.store.close()
+            raise
+        super().__init__(self.store, self._rows)
         self._error: Exception | None = None
         self._flusher = DurabilityFlusher(self.store, lambda _: None, self._note)
         self._reads = reads
@@ -281,8 +300,12 @@ class EmbeddedTarget(RocksDbTarget):
             reads.open(self.open_snapshot, self.checkpoint())
 
     def execute(self, job: Job[RowChanges]) -> RowChanges:
-        """Decodes the row changes of a job, which may be a step of an XA transaction."""
+        """Decodes the row changes of a job, which may be a step of an XA transaction, or a
+        definition that its operator has seen to.
+        """
         [entry, *_] = job.entries
+        if statements := _seen_to(entry):
+            return changes_of_definitions(statements, self.store)
         step = prepared_step(entry.payload)
         if step is None:
             return super().execute(job)
@@ -294,7 +317,9 @@ class EmbeddedTarget(RocksDbTarget):
     def commit(self, group: CommitGroup[RowChanges], progress: TargetProgress) -> None:
         """Commits, and asks for a flush.
 
-        Raises DiskFull: nothing of it was written, or an earlier flush has failed.
+        Raises:
+            DiskFull: nothing of it was written, or an earlier flush has failed.
+            TransientFailure: all is committed, and tables are others now.
         """
         if self._error:
             raise self._error
@@ -302,6 +327,8 @@ class EmbeddedTarget(RocksDbTarget):
         self._flusher.request(group.tick)
         if self._reads:
             self._reads.note(progress.checkpoint)
+        if any(job.execution and _seen_to(job.entries[0]) for job in group.jobs):
+            raise TransientFailure(kind=TABLE_CHANGED, text="its tables are looked up again")
 
     def close(self) -> None:
         """Ends all reads; flushes and closes the store."""
@@ -312,6 +339,10 @@ class EmbeddedTarget(RocksDbTarget):
 
     def _note(self, error: Exception) -> None:
         self._error = error
+
+
+def _seen_to(entry: RelayEntry) -> Sequence[PayloadStatement]:
+    return [each for each in statements_of(entry.payload) if each.is_skipped]
 
 
 def replica_scheme(config: ReplicaConfig) -> Scheme:

@@ -15,16 +15,18 @@ from pymysql.cursors import SSCursor
 
 from ...applier.errors import UnsuitableTarget
 from ...applier.mysql_logs.source_catalogue import Query, SourceTable, read_catalogue
-from ...applier.mysql_logs.table_maps import keys_from
+from ...applier.mysql_logs.statement_payload import PayloadStatement
 from ...applier.mysql_servers.server_url import ServerUrl
 from ...applier.mysql_servers.snapshot import Snapshot, opened_snapshot
 from ...applier.mysql_servers.source_errors import SourceLost
-from ...applier.targets.rocksdb import Decode
-from ...applier.targets.source_documents import SourceDocuments
+from ...applier.mysql_servers.source_log import definitions_after
+from ...applier.targets.logged_tables import Place, TableHistory
+from ...applier.targets.source_documents import Documents, SourceDocuments
 from ...applier.targets.source_tables import ServerTables
 from ...applier.targets.sql_schema import SqlSchema
 from ...applier.targets.sql_tables import SourceTables
-from ...certifier.write_set import TableKeys
+from ...certifier.gtid import Gtid
+from ...certifier.gtid_set import GtidSet
 from ..settings.replica import SERVER_SCHEMES
 from ..wire.row_changes import decode_changes
 
@@ -47,8 +49,8 @@ class SourceRows(Protocol):
         """Returns the tables for an SQL target, as they are now."""
         ...
 
-    def decode(self) -> Decode:
-        """Returns the reader of payloads for the embedded store."""
+    def documents(self, place: Place) -> Documents:
+        """Returns the reader of payloads for a store that is at a place of the source's log."""
         ...
 
 
@@ -73,20 +75,20 @@ class GroupRows:
         text = self._mapping.read_text(encoding="utf-8")
         return SqlSchema.parse(text, decode_changes, str(self._mapping), self._scheme)
 
-    def decode(self) -> Decode:
+    def documents(self, place: Place) -> Documents:
         """Returns the reader of row changes."""
-        return decode_changes
+        return Documents(decode_changes, {})
 
 
 class ServerRows:
     """The rows of a MySQL or MariaDB server's tables."""
 
-    def __init__(self, urls: tuple[str, ...], *, scheme: str) -> None:
-        """Asks the first server that answers; `scheme`: see `ServerTables`."""
+    def __init__(self, urls: tuple[str, ...], *, scheme: str, replica: str) -> None:
+        """Asks the first server that answers, for a replica; `scheme`: see `ServerTables`."""
         self._urls = [ServerUrl.parse(url) for url in urls]
         self._scheme = scheme
-        self.keys: dict[str, TableKeys] = {}
-        """Keys of the tables by name, as of when the catalogue was read last."""
+        self._replica = replica
+        self.history = TableHistory(self._definitions)
 
     def tables(self, target: str) -> ServerTables:
         """Returns the tables as a server has them now."""
@@ -97,12 +99,19 @@ class ServerRows:
             scheme=self._scheme,
             defines=target.startswith(SERVER_SCHEMES),
             logs_cascades=self.logs_cascades,
+            history=self.history,
         )
 
-    def decode(self) -> Decode:
+    def documents(self, place: Place) -> Documents:
         """Returns the reader of rows as documents."""
-        catalogue = self.catalogue()
-        return SourceDocuments(catalogue, logs_cascades=self.logs_cascades).rows
+        tables = self.history.tables(self.catalogue(), None, place)
+        documents = SourceDocuments(
+            tables.known,
+            logs_cascades=self.logs_cascades,
+            unread=tables.unread,
+            history=self.history,
+        )
+        return Documents(documents.rows, tables.kept)
 
     @cached_property
     def logs_cascades(self) -> bool:
@@ -112,17 +121,29 @@ class ServerRows:
 
     def catalogue(self) -> dict[str, SourceTable]:
         """Returns the tables of the server. Raises SourceLost if none answers."""
-        catalogue = self._asked(lambda query, url: read_catalogue(query, url.database))
-        self.keys.update(keys_from(catalogue))
-        return catalogue
+        return self._asked(lambda query, url: read_catalogue(query, url.database))
+
+    def _definitions(
+        self, executed: GtidSet
+    ) -> tuple[Sequence[tuple[Gtid, PayloadStatement]], GtidSet]:
+        """Reads the log of the first server that answers; see `definitions_after`."""
+        log.info("reads_definitions", replica=self._replica, executed=str(executed))
+        return self._first(lambda url: definitions_after(url, self._replica, executed))
 
     def _asked(self, ask: Callable[[Query, ServerUrl], Answer]) -> Answer:
         """Returns the answer of the first server that answers."""
+
+        def asked(url: ServerUrl) -> Answer:
+            with url.connect() as session, session.cursor() as cursor:
+                return ask(partial(_query, cursor), url)
+
+        return self._first(asked)
+
+    def _first(self, ask: Callable[[ServerUrl], Answer]) -> Answer:
         failure: Exception | None = None
         for url in self._urls:
             try:
-                with url.connect() as session, session.cursor() as cursor:
-                    return ask(partial(_query, cursor), url)
+                return ask(url)
             except SourceLost as error:
                 failure = error
         assert failure, "a replica has a source"

@@ -16,7 +16,7 @@ from tests import servers
 from tests.applier.mysql_servers import server_streams as live
 
 pytestmark = pytest.mark.database
-COLUMNS = (SourceColumn(name="id", data_type="int", column_type="int(11)"),)
+COLUMNS = (SourceColumn(name="id", data_type="int", column_type="int(11)", nullable=False),)
 TABLE = SourceTable(database="taken", name="t", columns=COLUMNS, primary_key=("id",))
 MANY = 150_000
 """Rows that no buffer between server and client holds."""
@@ -100,6 +100,35 @@ def test_a_table_that_is_altered_meanwhile_ends_it_by_name(
         live.execute(server, "ALTER TABLE taken.t FORCE")
         with pytest.raises(SourceRefused, match="a table was defined during the copy"):
             list(taken.rows(TABLE, COLUMNS, 0))
+
+
+def test_a_table_whose_columns_were_renamed_before_it_is_read_is_no_part_of_it(
+    server: servers.MariaDbServer, url: ServerUrl, connect: Connect
+) -> None:
+    """The server shows the old rows under the new names, and refuses nothing."""
+    live.execute(server, "CREATE TABLE taken.pairs (id int PRIMARY KEY, a int, b int)")
+    live.execute(server, "INSERT INTO taken.pairs VALUES (1, 2, 3)")
+    names = ("a", "b")
+    table = replace(
+        TABLE,
+        name="pairs",
+        columns=(
+            *COLUMNS,
+            *(
+                SourceColumn(name=name, data_type="int", column_type="int(11)", default="NULL")
+                for name in names
+            ),
+        ),
+    )
+    with opened_snapshot(url, connect, 1) as taken:
+        assert list(taken.rows(table, table.columns, 0)) == [[(1, 2, 3)]]
+    with opened_snapshot(url, connect, 1) as taken:
+        swap = "RENAME COLUMN a TO b, RENAME COLUMN b TO a"
+        live.execute(server, f"ALTER TABLE taken.pairs {swap}, ALGORITHM=INSTANT")
+        with pytest.raises(
+            SourceRefused, match=r"taken\.pairs has other columns than when it began"
+        ):
+            list(taken.rows(table, table.columns, 0))
 
 
 def kill_others(server: servers.MariaDbServer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from groupcert.applier.mysql_logs.statement_payload import PayloadStatement
 from groupcert.applier.targets.mysql import MySqlServer
 from groupcert.applier.targets.sql_definitions import DefinedOnce
 from groupcert.applier.targets.sql_tables import Definition
@@ -28,7 +29,7 @@ INSERT INTO one VALUES (2);
 INSERT INTO other VALUES (3)
 """
 DEFINITIONS = [
-    Definition(text, "shop", "shop")
+    Definition(PayloadStatement(text, "shop", is_table=True), "shop")
     for text in (
         "ALTER TABLE t ADD COLUMN c int",
         "ALTER TABLE shop.parts EXCHANGE PARTITION low WITH TABLE one",

@@ -28,7 +28,6 @@ from groupcert.members.replica.replica_process import EmbeddedTarget
 from groupcert.members.replica.replica_reads import ReplicaReads
 from groupcert.members.replica.replica_server import serving_replica
 from groupcert.members.security.access import AccessList
-from groupcert.members.wire.row_changes import decode_changes
 from groupcert.v1.transaction_pb2 import Changes
 from tests.integration.waiting import wait_for
 
@@ -48,7 +47,7 @@ class Served:
 
     def open(self) -> None:
         """Opens the store, as of its checkpoint."""
-        self.target = EmbeddedTarget(self._folder, "r1", decode_changes, self.reads)
+        self.target = EmbeddedTarget(self._folder, "r1", reads=self.reads)
         self.progress = TargetProgress(self.target.checkpoint() or Checkpoint())
 
     def put(self, number: int, **rows: str) -> None:
