@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 import structlog
@@ -29,6 +29,7 @@ from ...applier.errors import TABLE_CHANGED, TransientFailure
 from ...applier.mysql_logs.prepared_payload import prepared_step
 from ...applier.mysql_logs.statement_payload import PayloadStatement, statements_of
 from ...applier.mysql_servers.server_url import ServerUrl
+from ...applier.mysql_servers.source_errors import SourceLost
 from ...applier.queue.job import CommitGroup, Job
 from ...applier.queue.relay_group import RelayEntry
 from ...applier.queue.target_progress import Checkpoint, DurabilityFlusher, TargetProgress
@@ -69,6 +70,7 @@ CLOSE_SECONDS = 10.0
 SWITCH_SECONDS = 0.0005
 """Seconds after which a thread that computes lets another one in."""
 COPY_REPORT_SECONDS = 5.0
+SOURCE_PAUSE_SECONDS = 2.0
 COPY_THREADS = 4
 """Threads of a first copy where there are no workers."""
 SQL_JOB_TRANSACTIONS_MAX = 64
@@ -95,7 +97,7 @@ def run_replica(config: ReplicaConfig) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     sources, rows = _source(config)
     if isinstance(rows, ServerRows):
-        copy_first(config, rows)
+        _once_it_answers(partial(copy_first, config, rows))
     with ExitStack() as stack:
         loop = stack.enter_context(LoopThread())
         reads = ReplicaReads(
@@ -140,6 +142,18 @@ def run_replica(config: ReplicaConfig) -> int:
             stack.callback(serve_metrics(config.metrics_address, collector))
         replica.run()
     return 0
+
+
+def _once_it_answers(action: Callable[[], None]) -> None:
+    """Does what needs the source; again and again while that does not answer, as when it is lost
+    later.
+    """
+    while True:
+        try:
+            return action()
+        except SourceLost as error:
+            log.warning("source_unavailable", source=error.source, text=str(error))
+        sleep(SOURCE_PAUSE_SECONDS)
 
 
 def _source(config: ReplicaConfig) -> tuple[Sources, SourceRows]:
