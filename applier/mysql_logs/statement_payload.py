@@ -51,6 +51,15 @@ def is_left_out(text: str) -> bool:
     return _subject(text) in (*_ADMINISTRATION, *_NO_TABLES)
 
 
+def is_definition(text: str) -> bool:
+    """Returns whether a statement may change what a table is; one that empties it does not.
+
+    >>> is_definition("/* night */ ALTER TABLE t ADD c int"), is_definition("TRUNCATE TABLE t")
+    (True, False)
+    """
+    return next(iter(first_words(text, 1)), "") in _CHANGING
+
+
 def payload_of(transaction: BinaryLogTransaction) -> bytes:
     """Returns the payload of a transaction's entry: its statements or its step of an XA
     transaction, or else its rows.

@@ -63,6 +63,11 @@ _DML = {
 # Not of the comments that begin with /*! or /*M: servers execute their content.
 _LEADING = re.compile(r"(?:\s+|/\*[^!M].*?\*/|--\s[^\n]*\n|#[^\n]*\n)*", re.S)
 _WORDS = re.compile(r"[A-Za-z_]+")
+_HEAD_CHARACTERS = 4_096
+_SET_FOR = re.compile(
+    r"""SET\s+STATEMENT\s(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^'"])*?\sFOR\s""", re.I | re.S
+)
+"""MariaDB's variables that are set for one statement."""
 _ONE_PHASE = re.compile(r"^XA\s+COMMIT\s.*\sONE\s+PHASE\s*$", re.I | re.S)
 _DATABASES_OVER_MAX = 254
 _MICROSECONDS = 13
@@ -332,10 +337,17 @@ def classify(text: str) -> tuple[StatementKind, bool]:
 
 
 def first_words(text: str, count: int = 40) -> list[str]:
-    """Returns the first words of a statement in upper case, without the comments before it."""
+    """Returns the first words of a statement in upper case, without the comments before it, and
+    without the variables that are set for it.
+
+    >>> first_words("SET STATEMENT sql_mode='a FOR b' FOR /* c */ drop table t", 2)
+    ['DROP', 'TABLE']
+    """
     start = _LEADING.match(text)
-    begin = text[start.end() if start else 0 :][:512]
-    return [word.upper() for word in _WORDS.findall(begin)[:count]]
+    begin = text[start.end() if start else 0 :][:_HEAD_CHARACTERS]
+    if found := _SET_FOR.match(begin):
+        return first_words(begin[found.end() :], count)
+    return [word.upper() for word in _WORDS.findall(begin[:512])[:count]]
 
 
 def _status(cursor: Cursor) -> tuple[int, tuple[str, ...] | None]:

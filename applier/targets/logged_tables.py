@@ -24,7 +24,7 @@ from ...certifier.gtid import Gtid
 from ...certifier.gtid_set import GtidSet
 from ...certifier.write_set import TableKeys
 from ..mysql_logs.source_catalogue import ForeignKey, SourceColumn, SourceTable
-from ..mysql_logs.statement_payload import PayloadStatement
+from ..mysql_logs.statement_payload import PayloadStatement, is_definition
 from ..mysql_logs.table_maps import keys_from
 
 KeptTables = Mapping[str, SourceTable | None]
@@ -203,6 +203,8 @@ def defines(statement: PayloadStatement, name: str) -> bool:
     >>> defines(alter, "shop.my things"), defines(alter, "shop.thing"), defines(alter, "shop.a")
     (True, False, False)
     """
+    if not is_definition(statement.text):
+        return False
     database, _, table = name.partition(".")
     names = [table] if statement.is_table else [table, database]
     return any(_mention(each).search(statement.text) for each in names)

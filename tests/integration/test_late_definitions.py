@@ -231,6 +231,22 @@ def test_a_first_start_without_a_copy_reads_no_rows_of_before_a_definition(
         assert rows(target) == (("id", "w", "v"),)
 
 
+def test_a_definition_that_sets_variables_for_itself_is_one(
+    late_source: MariaDbServer, mariadb_url: str, tmp_path: Path
+) -> None:
+    with session(late_source.url) as cursor:
+        begin(cursor, "v INT")
+        url = late_source.url_of("late")
+        with ReplicaProcess(tmp_path, [url], mariadb_url, "logical-clock") as replica:
+            assert replica.run("--copy", *until(late_source)) == FINE, replica.last_line()
+            cursor.execute("SET STATEMENT lock_wait_timeout = 9 FOR ALTER TABLE t ADD w INT")
+            cursor.execute("INSERT INTO t VALUES (1, 2, 3)")
+            assert replica.run(*until(late_source)) == FINE, replica.last_line()
+        expected = rows(cursor)
+    with session(mariadb_url) as target:
+        assert rows(target) == expected
+
+
 def test_a_target_of_other_types_keeps_them_and_gets_the_rows(
     late_source: MariaDbServer, mariadb_url: str, tmp_path: Path
 ) -> None:

@@ -165,6 +165,8 @@ def test_spellings_of_both_servers_are_alike() -> None:
         ("RENAME TABLE parts TO p", True, {"shop.parts", "shop.lines"}),
         ("DROP DATABASE shop", False, {"shop.orders", "shop.parts", "shop.lines"}),
         ("ALTER TABLE shop.others ADD w int", True, set()),
+        ("TRUNCATE TABLE orders", True, set()),
+        ("INSERT INTO shop.orders VALUES (1, 'x')", False, set()),
     ],
 )
 def test_a_definition_concerns_what_it_names_and_the_children_of_that(
