@@ -19,7 +19,7 @@ from typing import Any, Generic
 from ...certifier.gtid import Gtid
 from ..errors import OF_ROWS, TABLE_CHANGED, TransientFailure
 from ..queue.job import CommitGroup, Execution, Job
-from ..queue.relay_group import RelayEntry, first_gtid, first_position
+from ..queue.relay_group import RelayEntry, first_gtid, first_position, last_gtid
 from ..queue.target_progress import Checkpoint, LastError, Stage, TargetProgress
 from ..schemes import Cause, Hold, Scheme
 from ..targets import Target
@@ -347,7 +347,7 @@ class Applier(Generic[Execution]):
             else:
                 job.executed_us = time_ns() // 1000
                 worker.executed_total += len(job.entries)
-                worker.last_gtid, worker.last_us = job.entries[-1].gtid, job.executed_us
+                worker.last_gtid, worker.last_us = last_gtid(job.entries), job.executed_us
                 return execution
 
     def _culprit(self, job: Job[Execution]) -> Gtid | None:
@@ -488,7 +488,7 @@ class Applier(Generic[Execution]):
                 # Only the first end cuts this part; the others are met again in what is left.
                 self._ends -= {part[place - 1].position for place in ends[:1]}
                 part = part[: ends[0]] if ends else part
-            left = left[len(part) :]
+            left = left[len(part) :] if len(part) < len(left) else ()
             with self._lock:
                 if not self._coordinator.takes:
                     return
@@ -543,11 +543,12 @@ class Applier(Generic[Execution]):
         if all(map(self._is_executed, group.jobs)):
             self._progress.advance(group)
         else:
-            heard = group._replace(
-                visible=partial(self._became_visible, group),
-                make_way=partial(self._make_way, group.jobs[-1]),
-            )
-            self._target.commit(heard, self._progress)
+            if self._threads:
+                group = group._replace(
+                    visible=partial(self._became_visible, group),
+                    make_way=partial(self._make_way, group.jobs[-1]),
+                )
+            self._target.commit(group, self._progress)
         self._save_if_due()
         checkpoint = self._progress.checkpoint
         self._on_committed(checkpoint.version, checkpoint.position)

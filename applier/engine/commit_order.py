@@ -28,13 +28,14 @@ class CommitOrder(Generic[Execution]):
         "_ends",
         "_lanes",
         "_loose",
+        "_newest",
         "_ordering",
         "_queue",
-        "low_water_mark",
     )
 
     def __init__(self, ordering: Ordering = Ordering.SOURCE) -> None:
-        self.low_water_mark: RelayEntry | None = None
+        self._newest: Sequence[RelayEntry] = ()
+        """Ends with the low-water mark; of columns an entry is made where somebody asks."""
         self._ordering = ordering
         self._lanes: dict[int, _Lane[Execution]] = {}
         self._loose: deque[Job[Execution]] = deque()
@@ -81,14 +82,15 @@ class CommitOrder(Generic[Execution]):
         """Advances the low-water mark by `finished` transactions, visible with all their parts."""
         if self._ordering is Ordering.SOURCE:
             # All commits are in order, so nothing before it is missing.
-            self.low_water_mark = finished[-1] if finished else self.low_water_mark
+            self._newest = finished or self._newest
             return
         queue, early = self._queue, self._committed_early
         early.update(entry.position for entry in finished)
         # Those that committed ahead of an older one count when that one has.
         while queue and queue[0].position in early:
-            self.low_water_mark = queue.popleft()
-            early.remove(self.low_water_mark.position)
+            newest = queue.popleft()
+            early.remove(newest.position)
+            self._newest = (newest,)
 
     def ended(self, job: Job[Execution]) -> None:
         """Allows the next group of the job's lane: all of the job's group is visible."""
@@ -112,6 +114,11 @@ class CommitOrder(Generic[Execution]):
             return True
         lane = self._lane_of(job)
         return not lane.committing and lane.waiting[0] == job.entries[0].position
+
+    @property
+    def low_water_mark(self) -> RelayEntry | None:
+        """Newest transaction that is known to be committed with all before it."""
+        return self._newest[-1] if self._newest else None
 
     @property
     def ready_jobs(self) -> Iterator[Job[Execution]]:

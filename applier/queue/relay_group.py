@@ -250,6 +250,20 @@ def first_position(entries: Sequence[RelayEntry]) -> int:
     return entries.positions[0] if isinstance(entries, RelayGroup) else entries[0].position
 
 
+def last_gtid(entries: Sequence[RelayEntry]) -> Gtid | None:
+    """Returns the GTID of the last entry, if it has one."""
+    if isinstance(entries, RelayGroup):
+        return Gtid(entries.sources[-1], entries.numbers[-1]) if entries.sources[-1] else None
+    return entries[-1].gtid
+
+
+def last_place(entries: Sequence[RelayEntry]) -> tuple[int, int]:
+    """Returns the position and the version of the last entry."""
+    if isinstance(entries, RelayGroup):
+        return entries.positions[-1], entries.versions[-1]
+    return entries[-1].position, entries[-1].version
+
+
 def positions_of(entries: Sequence[RelayEntry]) -> Sequence[int]:
     """Returns the positions of entries."""
     if isinstance(entries, RelayGroup):

@@ -23,7 +23,7 @@ from ...certifier.gtid_set import GtidSet
 from ...certifier.storage.store import Store
 from ..errors import noted_statement
 from .job import FIRST_TICK, CommitGroup, Execution, Job
-from .relay_group import RelayEntry, RelayGroup
+from .relay_group import RelayEntry, RelayGroup, last_place
 
 FLUSH_PERIOD_MS = 5
 CAUSE_CHARACTERS_MAX = 1_000
@@ -216,9 +216,9 @@ class TargetProgress:
 
     def _after(self, group: CommitGroup[Execution]) -> Checkpoint:
         self._add(chain.from_iterable(map(self._not_added, group.jobs)))
-        last = group.jobs[-1].entries[-1]
-        self._position = max(self._position, last.position)
-        self._version = max(self._version, last.version)
+        position, version = last_place(group.jobs[-1].entries)
+        self._position = max(self._position, position)
+        self._version = max(self._version, version)
         self._tick = max(self._tick, group.tick)
         return Checkpoint(
             version=self._version,
@@ -235,8 +235,10 @@ class TargetProgress:
         """Returns the job's entries; none while other parts of the entry are left, or if an earlier
         part has finished it: of the parts that an earlier process executed, any may come last.
         """
+        if job.parts == 1:
+            return job.entries
         gtid = job.entries[0].gtid
-        if job.parts == 1 or gtid is None:
+        if gtid is None:
             return job.entries
         # Parts that an earlier process executed come in any order, and this was not the last of
         # them.
