@@ -11,6 +11,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.host.servers import Server
 from groupcert.members.security.credentials import ANONYMOUS, Credentials
 from tests.bench.clients import Answers, Work, commit, for_seconds, random_row, run_beside, stream
 from tests.bench.galera import galera_cluster, run_clients
@@ -26,20 +27,31 @@ from tests.bench.harness import (
 )
 from tests.certificates import Authority, tls_settings
 from tests.integration.waiting import wait_for
+from tests.log_servers import NatsServers
 from tests.servers import MariaDbServer
 
 CLIENTS = (8, 32)
 STREAMS = 3
+GROUPCERT, THREE_LOGS, GALERA = "groupcert", "groupcert_three_log_servers", "galera"
 RATE = "commits_per_second"
 COMPARED = (RATE, "p50_ms", "p99_ms", "cpu_us")
 SETTLE_SECONDS = 60.0
 Stages = Mapping[str, tuple[float, int]]
 
 
-class Systems(NamedTuple):
-    """What is compared; without Galera it has no nodes."""
+class Logged(NamedTuple):
+    """A group, and the servers of its log."""
 
     group: LocalGroup
+    log: Sequence[Server]
+
+
+class Systems(NamedTuple):
+    """What is compared: groups by the number of their log's servers, and a Galera Cluster's nodes.
+    Without Galera there is one group, on one server.
+    """
+
+    groups: Mapping[int, Logged]
     nodes: Sequence[MariaDbServer]
 
 
@@ -56,38 +68,51 @@ def group(
     Args:
         seconds: How long each load lasts.
         rounds: Turns, of which the median counts.
-        galera: As many clients in turns at a Galera Cluster of three nodes, as durable.
+        galera: As many clients in turns at a Galera Cluster of three nodes, as durable: each commit
+            is synced at one of them. It has each write set at all three, which is what a log of
+            three servers does, so that a group on such a one takes its turns, too.
         certification_log: Members write what an audit reads.
         tls: Members and clients speak TLS.
     """
-    ours = [Load(f"commits of {n} clients", partial(_commits, seconds, n)) for n in CLIENTS]
-    theirs = [Load(f"Galera, {n} clients", partial(_galera, seconds, n)) for n in CLIENTS]
-    pairs = zip(ours, theirs, strict=True)
-    compared = [load for pair in pairs for load in pair] if galera else ours
+    loads = {
+        GROUPCERT: [
+            Load(f"commits of {n} clients", partial(_commits, seconds, 1, n)) for n in CLIENTS
+        ]
+    }
+    if galera:
+        loads |= {
+            THREE_LOGS: [
+                Load(f"{n} clients, three log servers", partial(_commits, seconds, 3, n))
+                for n in CLIENTS
+            ],
+            GALERA: [Load(f"Galera, {n} clients", partial(_galera, seconds, n)) for n in CLIENTS],
+        }
+    compared = [load for same in zip(*loads.values(), strict=True) for load in same]
     results = run.measure(
         [Load("stream", partial(_streams, seconds)), *in_turns(compared, rounds)],
         _systems(galera, certification_log, tls),
     )
-    turns = [results.get(load.name, []) for load in ours]
     document: Document = {"machine": machine()}
     complete = min(len(results.get(load.name, [])) for load in compared)
     if galera and complete:
-        names = {"groupcert": ours, "galera": theirs}
         found = {
             system: {
                 str(clients): _compared(results[load.name][:complete])
-                for clients, load in zip(CLIENTS, loads, strict=True)
+                for clients, load in zip(CLIENTS, each, strict=True)
             }
-            for system, loads in names.items()
+            for system, each in loads.items()
         }
-        found["ratios"] = {
-            clients: {
-                name: round(mine[name] / found["galera"][clients][name], 3) for name in COMPARED
+        ratios = {
+            system: {
+                clients: {
+                    name: round(mine[name] / found[GALERA][clients][name], 3) for name in COMPARED
+                }
+                for clients, mine in found[system].items()
             }
-            for clients, mine in found["groupcert"].items()
+            for system in (GROUPCERT, THREE_LOGS)
         }
-        rates = {clients: ratios[RATE] for clients, ratios in found["ratios"].items()}
-        document |= {**found, "ratio": rates, "rounds": complete}
+        document |= {**found, "ratios": ratios, "rounds": complete}
+    turns = [results.get(load.name, []) for load in compared if load not in loads.get(GALERA, ())]
     by_turn = [each for turn in zip_longest(*turns) for each in turn if each]
     return {**document, "results": [*results.get("stream", []), *by_turn]}
 
@@ -96,37 +121,51 @@ def group(
 def _systems(galera: bool, certification_log: bool, tls: bool) -> Iterator[Systems]:
     with scratch() as folder, ExitStack() as stack:
         files = Authority(folder / "tls").issue("bench") if tls else None
+        # With the store that is embedded, threads of the applier only cost.
+        settings = {"workers": 0, **(tls_settings(files) if files else {})}
+        credentials = Credentials(tls=files) if files else ANONYMOUS
+        logs = folder / "certification-logs" if certification_log else None
+
+        def started(name: str, more: Mapping[str, object]) -> LocalGroup:
+            members = LocalGroup(
+                folder / name,
+                certification_logs=logs,
+                settings={**settings, **more},
+                credentials=credentials,
+            )
+            return stack.enter_context(members)
+
         nodes = stack.enter_context(galera_cluster(folder / "galera")) if galera else ()
-        members = LocalGroup(
-            folder / "group",
-            certification_logs=folder / "certification-logs" if certification_log else None,
-            # With the store that is embedded, threads of the applier only cost.
-            settings={"workers": 0, **(tls_settings(files) if files else {})},
-            credentials=Credentials(tls=files) if files else ANONYMOUS,
-        )
-        yield Systems(stack.enter_context(members), nodes)
+        one = started("group", {})
+        groups = {1: Logged(one, [one.log_server])}
+        if galera:
+            servers = stack.enter_context(NatsServers(folder / "logs"))
+            three = started("three", servers.settings)
+            groups[3] = Logged(three, list(servers.processes.values()))
+        yield Systems(groups, nodes)
 
 
 def _streams(seconds: float, systems: Systems) -> Document:
-    return _measured("stream", STREAMS, systems.group, stream, seconds)
+    return _measured("stream", STREAMS, systems.groups[1], stream, seconds)
 
 
-def _commits(seconds: float, clients: int, systems: Systems) -> Document:
-    return _measured("commits", clients, systems.group, commit, seconds)
+def _commits(seconds: float, log_servers: int, clients: int, systems: Systems) -> Document:
+    return _measured("commits", clients, systems.groups[log_servers], commit, seconds)
 
 
 def _measured(
     kind: str,
     clients: int,
-    group: LocalGroup,
+    logged: Logged,
     work: Work,
     seconds: float,
 ) -> Document:
+    group = logged.group
     _settle(group)
     answers, stages, version = Answers(), _stages(group), min(_versions(group))
     clock = Clock(
         members=[process.pid for process in group.processes.values()],
-        log_server=[group.log_server.pid],
+        log_server=[server.pid for server in logged.log],
     )
     addresses, row = list(group.addresses.values()), random_row()
     run_beside(
@@ -135,7 +174,8 @@ def _measured(
     )
     _settle(group)
     result = _result(kind, clients, clock, answers, min(_versions(group)) - version)
-    return result | {"microseconds_per_stage": _stage_means(stages, _stages(group))}
+    spent = _stage_means(stages, _stages(group))
+    return result | {"log_servers": len(logged.log), "microseconds_per_stage": spent}
 
 
 def _galera(seconds: float, clients: int, systems: Systems) -> Document:

@@ -139,14 +139,14 @@ def test_the_benchmark_of_a_group_runs_in_turns_with_galera(
         pytest.skip(told)
     assert code == 0, told
     document = json.loads(printed)
-    for clients in ("8", "32"):
-        ours, theirs = (document[system][clients] for system in ("groupcert", "galera"))
-        for name, ratio in document["ratios"][clients].items():
-            assert theirs[name] > 0
-            assert ratio == pytest.approx(ours[name] / theirs[name], abs=0.001)
-        assert document["ratio"][clients] == document["ratios"][clients]["commits_per_second"]
-    loads = [(result["load"], result["clients"]) for result in document["results"]]
-    assert loads == [("stream", 3), ("commits", 8), ("commits", 32)]
+    for system, ratios in document["ratios"].items():
+        for clients in ("8", "32"):
+            ours, theirs = document[system][clients], document["galera"][clients]
+            for name, ratio in ratios[clients].items():
+                assert theirs[name] > 0
+                assert ratio == pytest.approx(ours[name] / theirs[name], abs=0.001)
+    loads = [(each["load"], each["clients"], each["log_servers"]) for each in document["results"]]
+    assert loads == [("stream", 3, 1), *(("commits", n, log) for n in (8, 32) for log in (1, 3))]
     for result in document["results"]:
         assert result["commits_per_second"] > 0
         assert 0 < result["p50_ms"] <= result["p99_ms"]
