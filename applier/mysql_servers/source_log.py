@@ -27,7 +27,12 @@ from ..mysql_logs.events import Event, EventType
 from ..mysql_logs.gtid_set_encoding import previous_gtids
 from ..mysql_logs.lock_intervals import LockIntervals
 from ..mysql_logs.prepared_payload import is_prepared_step
-from ..mysql_logs.statement_payload import PayloadStatement, payload_of, statements_of
+from ..mysql_logs.statement_payload import (
+    PayloadStatement,
+    is_definition,
+    payload_of,
+    statements_of,
+)
 from ..queue.relay_group import RelayEntry
 from ..source.header import SourceHeader
 from .server_stream import ServerStream, domain_numbers, includes, mariadb_position
@@ -114,7 +119,7 @@ def follow_log(request: LogRequest) -> Iterator[LogNews]:
 def definitions_after(
     url: ServerUrl, replica: str, executed: GtidSet
 ) -> tuple[list[tuple[Gtid, PayloadStatement]], GtidSet]:
-    """Returns the statements of a server's log that are not in `executed`, with their GTIDs, and
+    """Returns the definitions in a server's log that are not in `executed`, with their GTIDs, and
     all that was read and before.
 
     Raises:
@@ -134,7 +139,8 @@ def definitions_after(
             transactions = reader.read(event)
             for transaction in transactions:
                 if gtid := transaction.named:
-                    found += [(gtid, each) for each in statements_of(payload_of(transaction))]
+                    statements = statements_of(payload_of(transaction))
+                    found += [(gtid, each) for each in statements if is_definition(each.text)]
                     read.add(gtid)
             # Not at a heartbeat: MySQL sends some while it leaves out what it was not asked for.
             if transactions and includes(read, stream.executed):

@@ -30,7 +30,7 @@ from ..mysql_logs.table_maps import keys_from
 KeptTables = Mapping[str, SourceTable | None]
 """Tables by `database.table` as the log has them where the target is; None: defined since then."""
 ReadDefinitions = Callable[[GtidSet], tuple[Iterable[tuple[Gtid, PayloadStatement]], GtidSet]]
-"""Returns the statements of a source's log that are not in a GTID set, and what it has executed."""
+"""Returns the definitions in a source's log behind a GTID set, and what it has executed."""
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 
 
@@ -188,6 +188,7 @@ def defined_anew(kept: KeptTables, statements: Sequence[PayloadStatement]) -> It
     """Returns the tables that are known and may be others after statements: those that they name,
     and those whose foreign keys refer to such ones.
     """
+    statements = [each for each in statements if is_definition(each.text)]
     for name, table in kept.items():
         if table is not None:
             about = [name, *(key.parent for key in table.foreign_keys)]
@@ -196,15 +197,13 @@ def defined_anew(kept: KeptTables, statements: Sequence[PayloadStatement]) -> It
 
 
 def defines(statement: PayloadStatement, name: str) -> bool:
-    """Returns whether a statement may define a table: whether it has its name, wherever; one that
-    defines no table, that of its database.
+    """Returns whether a definition may be one of a table: whether it has its name, wherever; if it
+    defines something else, that of its database.
 
     >>> alter = PayloadStatement("ALTER TABLE `my things` ADD c INT", "shop", True)
     >>> defines(alter, "shop.my things"), defines(alter, "shop.thing"), defines(alter, "shop.a")
     (True, False, False)
     """
-    if not is_definition(statement.text):
-        return False
     database, _, table = name.partition(".")
     names = [table] if statement.is_table else [table, database]
     return any(_mention(each).search(statement.text) for each in names)

@@ -180,6 +180,7 @@ class ServerTables:
         now = {name for name in self._now if not (is_begun and name in logged.unread)}
         self._tables = {**{name: self._now[name] for name in now}, **logged.known}
         self._mappings = {name: self._mapping(table) for name, table in self._tables.items()}
+        self._places = {name: each.table for name, each in self._mappings.items()}
         self.tables = [*self._mappings.values()]
 
     def _mapping(self, table: SourceTable) -> TableMapping:
@@ -250,8 +251,7 @@ class ServerTables:
             return [f"table {mapping.table} is missing"]
         problems = [*_unfit(table, mapping, there), *_unordered(table, self._scheme)]
         if with_constraints and not self._logs_cascades:
-            names = {name: each.table for name, each in self._mappings.items()}
-            problems += _unmoved(table, mapping.table, there, names)
+            problems += _unmoved(table, mapping.table, there, self._places)
         return problems
 
     def source_of(self, mapping: TableMapping) -> SourceTable:

@@ -304,8 +304,8 @@ class SqlTarget:
             raise UnsuitableTarget(
                 target=server.name, problem="; ".join(wrong), expected="settings as named"
             )
-        tables = tables.at(place := self._place(session), partial(server.definitions, session))
-        self._source_tables = tables
+        place = self._place(session)
+        self._source_tables = tables = tables.at(place, partial(server.definitions, session))
         names = [mapping.table for mapping in tables.tables]
         found = server.find(session, names)
         tables.bind(found, server.name)
