@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from ...certifier.errors import GroupcertError
 from ..errors.calls import AnswerNotTaken, InvalidMessage
 from ..wire.channels import ADMITTED
+from ..wire.frames import Frames
 from ..wire.message_fields import check_repeated
 from ..wire.statuses import abort
 from .answer_budget import UNSENT, AnswerBudget, Unsent
@@ -175,6 +176,22 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
         timed = partial(self._times.timed, context=context)
         return CarriedCalls(partial(self._enter, context=context), self._rooms, timed)
 
+    def framed(self, call: str, parse: Any, context: Context, frames: Frames) -> "_Messages":
+        """Returns the messages of a stream that come by frames."""
+        return _Messages(frames.read, partial(self._decoder(call, parse), context=context))
+
+    async def send_framed(self, call: str, frames: Frames, message: bytes) -> None:
+        """Waits until a message that goes by frames, in the task of its stream, is taken."""
+        frames.write(message)
+        if frames.is_full:
+            task = asyncio.current_task()
+            assert task is not None
+            self._deliveries.begin(task, call, CALLER.get(), len(message))
+            try:
+                await frames.sent()
+            finally:
+                self._deliveries.end(task)
+
     def _behind(self, call: str, handler: Handler) -> Handler:
         """Returns a handler of streams of bytes that does what `handler` does with messages."""
         room = self._rooms.of(call, is_stream=handler.response_streaming)
@@ -247,6 +264,22 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
     def _receiver(self, call: str, handler: Handler, room: Room) -> Callable[..., Awaitable[Any]]:
         """Returns the function that turns received bytes into a handler's request, or requests."""
         parse: Any = handler.request_deserializer
+        decoded = self._decoder(call, parse)
+
+        async def one(caller: str, context: Context) -> Any:
+            message = await room.receipts.receive(call, caller, context)
+            if isinstance(message, bytes):
+                return decoded(message, context)
+            await asyncio.sleep(HANG_UP_SECONDS)
+            raise self._invalid(call, parse, b"", context)
+
+        async def every(_caller: str, context: Context) -> Any:
+            return _Messages(context.read, partial(decoded, context=context))
+
+        return every if handler.request_streaming else one
+
+    def _decoder(self, call: str, parse: Any) -> Callable[..., Any]:
+        """Returns the function that turns the bytes of one message into a request."""
         kind: Descriptor = parse.__self__.DESCRIPTOR
         names = (each.name for each in kind.fields if each.is_repeated and each.message_type)
         repeated = next(names, "")
@@ -255,24 +288,15 @@ class Door(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # stubs only
             check_repeated(message, repeated)
             with suppress(DecodeError):
                 return parse(message)
-            raise invalid(message, context)
+            raise self._invalid(call, parse, message, context)
 
-        def invalid(message: bytes, context: Context) -> InvalidMessage:
-            error = InvalidMessage(call=call, bytes=len(message), expected=kind.full_name)
-            self._log.note(call, context.peer(), error)
-            return error
+        return decoded
 
-        async def one(caller: str, context: Context) -> Any:
-            message = await room.receipts.receive(call, caller, context)
-            if isinstance(message, bytes):
-                return decoded(message, context)
-            await asyncio.sleep(HANG_UP_SECONDS)
-            raise invalid(b"", context)
-
-        async def every(_caller: str, context: Context) -> Any:
-            return _Messages(context, decoded)
-
-        return every if handler.request_streaming else one
+    def _invalid(self, call: str, parse: Any, message: bytes, context: Context) -> InvalidMessage:
+        expected = parse.__self__.DESCRIPTOR.full_name
+        error = InvalidMessage(call=call, bytes=len(message), expected=expected)
+        self._log.note(call, context.peer(), error)
+        return error
 
 
 class _Entered:
@@ -360,17 +384,19 @@ class _Messages:
     the last one, as gRPC's own does, until Python's garbage collector runs.
     """
 
-    def __init__(self, context: Context, decode: Callable[[bytes, Context], Any]) -> None:
-        self._context = context
+    def __init__(
+        self, read: Callable[[], Awaitable[object]], decode: Callable[[bytes], Any]
+    ) -> None:
+        self._read = read
         self._decode = decode
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        message = await self._context.read()
+        message = await self._read()
         if isinstance(message, bytes):
-            return self._decode(message, self._context)
+            return self._decode(message)
         raise StopAsyncIteration
 
 

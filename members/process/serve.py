@@ -12,7 +12,6 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from importlib import import_module
 from typing import TypeVar
 
-import grpc.aio
 import structlog
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -45,6 +44,7 @@ from ..door.call_times import CallTimes
 from ..door.callers import Callers
 from ..door.door import Door
 from ..door.door_server import door_server
+from ..door.frame_door import FrameDoor
 from ..host.private_files import keep_private
 from ..recovery.copies import Copies
 from ..runtime.observation import Observation
@@ -150,7 +150,6 @@ async def _serve(config: MemberConfig, options: LogOptions, open_server: OpenSer
     copies = Copies(config.data_folder / "copies")
     calls = CallTimes()
     answers = AnswerBudget()
-    server = await _start_server(config, current, copies, checks, calls, answers)
 
     def on_state(state: MemberState) -> None:
         serving = health_pb2.HealthCheckResponse.SERVING
@@ -163,38 +162,45 @@ async def _serve(config: MemberConfig, options: LogOptions, open_server: OpenSer
     def on_runtime(runtime: MemberRuntime) -> None:
         current.runtime = runtime
 
-    async with _console(config, current, calls, answers):
+    async with (
+        serving(config, current, copies, checks, calls, answers),
+        _console(config, current, calls, answers),
+    ):
+        lifecycle = Lifecycle(
+            config,
+            lambda: make_order(options),
+            on_runtime,
+            on_state,
+            lambda runtime: keep_log(runtime, options, copies.log_sequences),
+            open_server,
+        )
         try:
-            lifecycle = Lifecycle(
-                config,
-                lambda: make_order(options),
-                on_runtime,
-                on_state,
-                lambda runtime: keep_log(runtime, options, copies.log_sequences),
-                open_server,
-            )
             return await lifecycle.run(asyncio.ensure_future(current.stopping.begun()))
         finally:
             current.stopping.end()
-            await server.stop(GRACE_SECONDS)
 
 
-async def _start_server(
+@asynccontextmanager
+async def serving(
     config: MemberConfig,
     current: CurrentRuntime,
     copies: Copies,
     checks: HealthChecks,
     calls: CallTimes,
     answers: AnswerBudget,
-) -> grpc.aio.Server:
+) -> AsyncIterator[None]:
+    """Answers calls, and the frames of session streams, while the block runs. Raises PortTaken;
+    InvalidSetting if a TLS file cannot serve.
+    """
     callers = Callers(config.access, has_tls=config.tls is not None)
     door = Door(callers, Rooms(), calls, answers)
     server = door_server(door)
+    frames = FrameDoor() if config.session_frames else None
     certification, store = CertificationService(current), StoreService(current)
     certification_pb2_grpc.add_CertificationServiceServicer_to_server(certification, server)
     store_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
     session_pb2_grpc.add_SessionServiceServicer_to_server(
-        SessionService(current, door, certification, store), server
+        SessionService(current, door, certification, store, frames), server
     )
     group_pb2_grpc.add_GroupServiceServicer_to_server(GroupService(current), server)
     admin_pb2_grpc.add_AdminServiceServicer_to_server(AdminService(current, callers), server)
@@ -207,9 +213,18 @@ async def _start_server(
     )
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     serve_reflection((*_SERVICES, health.SERVICE_NAME), server)
-    add_port(server, config.listen_address or config.address, config.tls)
+    listens_at = config.listen_address or config.address
+    add_port(server, listens_at, config.tls)
+    if frames is not None:
+        host = listens_at.rpartition(":")[0]
+        await frames.listen(host, config.session_frames_port, config.tls)
     await server.start()
-    return server
+    try:
+        yield
+    finally:
+        await server.stop(GRACE_SECONDS)
+        if frames is not None:
+            frames.close()
 
 
 @asynccontextmanager

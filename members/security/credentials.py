@@ -58,6 +58,15 @@ class Tls:
         context.load_cert_chain(str(self.certificate), str(self.key), password=lambda: b"")
         return context
 
+    def server_context(self) -> ssl.SSLContext:
+        """Returns the context that the standard library needs to serve: it takes only clients with
+        a valid certificate. Raises as `client_context`.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(self.authority))
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(str(self.certificate), str(self.key), password=lambda: b"")
+        return context
+
     def check(self, prefix: str = "tls") -> None:
         """Raises InvalidSetting, which names the first file that cannot serve as `prefix_part`."""
         for part, path in zip(_PARTS, self._paths(), strict=True):

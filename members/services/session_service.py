@@ -9,6 +9,8 @@ answer of one read, which counts in the budget of unsent answers, and `UNSENT_BY
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,25 +18,33 @@ import structlog
 from google.rpc import code_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 
 from groupcert.v1 import session_pb2_grpc
-from groupcert.v1.session_pb2 import SessionCall, SessionRequest
+from groupcert.v1.session_pb2 import (
+    SessionCall,
+    SessionFrames,
+    SessionRequest,
+    SessionResponse,
+)
 
 from ...certifier.errors import GroupcertError
 from ..door.answer_budget import UNSENT, Unsent, answering
-from ..door.door import CarriedCalls, Door
+from ..door.door import Door
+from ..door.frame_door import CALL, FrameDoor
 from ..errors.calls import InvalidMessage
 from ..runtime.snapshots import Snapshots
+from ..wire.frames import Frames
 from ..wire.session_answers import answered
 from ..wire.statuses import rpc_status
 from .certification import CertificationService
 from .serving import Context, Current
 from .store import StoreService
 
-CALL = "/groupcert.v1.SessionService/Session"
 UNSENT_BYTES = 16 << 10
 """Bytes of answers that are not taken, of those that gRPC has, too, above which a stream begins no
 more calls."""
 BEGUN_AT_ONCE = 64
 """Calls that begin before others have their turn; each takes up to 0.1 ms."""
+HANG_UP_SECONDS_MAX = 1.0
+"""Seconds in which a client hangs up once it is told that all is answered."""
 Method: TypeAlias = Callable[[Any, Context], Awaitable[Any]]
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
@@ -48,8 +58,11 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         door: Door,
         certification: CertificationService,
         store: StoreService,
+        frames: FrameDoor | None = None,
     ) -> None:
+        """Has messages come by `frames`, too; None: by gRPC only."""
         self.current = current
+        self.frames = frames
         self._door = door
         in_store, in_certification = "/groupcert.v1.StoreService/", "/groupcert.v1.Certification"
         self.methods: dict[str, tuple[str, Method]] = {
@@ -67,46 +80,132 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         self, request_iterator: AsyncIterator[SessionRequest], context: Context
     ) -> AsyncIterator[Any]:
         """Answers the calls of one stream, in messages that are serialized; see the protocol."""
-        session = _Session(self, self._door.carried_by(context), context)
+        session = _Session(self, self._door, context)
         stopping = self.current.stopping
-        reading = asyncio.create_task(session.read(request_iterator))
         stopped = asyncio.create_task(stopping.ended())
-        stopped.add_done_callback(lambda _: reading.cancel())
-        reading.add_done_callback(session.note)
+        stopped.add_done_callback(session.read_no_more)
+        session.read(request_iterator)
         try:
-            while await session.has_answers(reading):
-                yield session.take_answers()
+            while await session.has_answers():
+                answers = session.take_answers()
+                if session.frames is None:
+                    yield answers
+                else:
+                    await self._door.send_framed(CALL, session.frames, answers)
+            session.check()
+            await session.end_in_order()
             stopping.check(self.current.name)
-            reading.result()
         finally:
             stopped.cancel()
-            reading.cancel()
             session.end()
 
 
 class _Session:
     """One stream: the calls that run, and the answers that wait to be sent."""
 
-    def __init__(self, service: SessionService, carried: CarriedCalls, context: Context) -> None:
+    def __init__(self, service: SessionService, door: Door, context: Context) -> None:
+        self.frames: Frames | None = None
+        """By which messages come and go, once the client has connected."""
         self._current = service.current
         self._methods = service.methods
-        self._carried = carried
+        self._frame_door = service.frames
+        self._told: SessionFrames | None = None
+        self._door = door
+        self._carried = door.carried_by(context)
         self._context = context
+        self._caller = copy_context()
+        """Who calls, and what he may: frames come in where nobody knows it."""
+        self._readings: list[asyncio.Task[None]] = []
+        """Of gRPC, and of frames."""
         self._running: dict[int, asyncio.Task[None]] = {}
         self._answers: list[bytes] = []
         self._read_unsent: list[Unsent] = []
         """Of the reads among them that took something from the budget."""
         self._answer_bytes = self._sending_bytes = 0
-        """Of the answers that wait, and of those that gRPC has."""
+        """Of the answers that wait, and of those that are being sent."""
         self._unsent = answering()
         self._news, self._sent = asyncio.Event(), asyncio.Event()
         self._reads = asyncio.Lock()
         self._snapshots: Snapshots | None = None
         self._session_id = 0
 
-    async def read(self, messages: AsyncIterator[SessionRequest]) -> None:
+    def read(self, messages: AsyncIterator[SessionRequest]) -> None:
+        """Begins the calls of each message from here on."""
+        reading = asyncio.create_task(self._read_all(messages), context=self._caller.copy())
+        self._readings.append(reading)
+        reading.add_done_callback(self._note)
+
+    def read_no_more(self, _stopped: object = None) -> None:
+        """Begins no further calls."""
+        for each in self._readings:
+            each.cancel()
+
+    async def has_answers(self) -> bool:
+        """Returns True once answers wait, and those before them are taken; False if there will be
+        no more, as nothing runs or the client sent what it must not.
+        """
+        self._sending_bytes = 0
+        self._unsent.settle(0)
+        self._sent.set()
+        while not self._is_cut_off:
+            if self._answers:
+                return True
+            if (self._readings[0].done() and not self._running) or self._has_failed:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        return False
+
+    def take_answers(self) -> bytes:
+        """Returns the answers that wait, as one message."""
+        answers = b"".join(self._answers)
+        self._answers.clear()
+        self._sending_bytes, self._answer_bytes = self._answer_bytes, 0
+        self._unsent.settle(sum(each.bytes for each in self._read_unsent))
+        self._forget_reads()
+        return answers
+
+    def check(self) -> None:
+        """Raises the error of a client that sent what it must not."""
+        for each in self._readings:
+            if each.done() and not each.cancelled():
+                each.result()
+
+    async def end_in_order(self) -> None:
+        """Says by frames, if there are any, that all is answered."""
+        self.read_no_more()
+        if self.frames is not None and not self.frames.has_ended:
+            self.frames.write(b"")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HANG_UP_SECONDS_MAX):
+                    await self.frames.ended()
+
+    def end(self) -> None:
+        """Ends the calls that still run, and closes the snapshots."""
+        self.read_no_more()
+        for task in self._running.values():
+            task.cancel()
+        self._forget_reads()
+        if self._snapshots is not None:
+            self._snapshots.end_session(self._session_id)
+        if self._frame_door is not None and self._told is not None:
+            self._frame_door.forget(self._told)
+        if self.frames is not None:
+            self.frames.abort()
+
+    @property
+    def _is_cut_off(self) -> bool:
+        return self.frames is not None and self.frames.has_ended
+
+    @property
+    def _has_failed(self) -> bool:
+        return any(each.done() and has_failed(each) for each in self._readings)
+
+    async def _read_all(self, messages: AsyncIterator[SessionRequest]) -> None:
         """Begins the calls of each message. Raises InvalidMessage if two have one number."""
         async for message in messages:
+            if message.asks_frames:
+                self._tell_frames()
             for number in message.cancelled:
                 cancelled = self._running.pop(number, None)
                 if cancelled is not None:
@@ -118,40 +217,21 @@ class _Session:
                     await self._room()
             await self._room()
 
-    def note(self, _ended: object = None) -> None:
+    def _tell_frames(self) -> None:
+        """Tells the client, once, where its messages may come by frames."""
+        if self._frame_door is not None and self._told is None:
+            self._told = self._frame_door.expect(self._attach)
+            self._answers.append(SessionResponse(frames=self._told).SerializeToString())
+            self._note()
+
+    def _attach(self, frames: Frames) -> None:
+        self.frames = frames
+        parse = SessionRequest.FromString
+        self.read(self._door.framed(CALL, parse, self._context, frames))
+
+    def _note(self, _ended: object = None) -> None:
         """Wakes who waits for the next answers."""
         self._news.set()
-
-    async def has_answers(self, reading: "asyncio.Task[None]") -> bool:
-        """Returns True once answers wait, and those before them are taken; False if there will be
-        no more, as nothing runs or the client sent what it must not.
-        """
-        self._sending_bytes = 0
-        self._unsent.settle(0)
-        self._sent.set()
-        while not self._answers:
-            if reading.done() and (not self._running or has_failed(reading)):
-                return False
-            self._news.clear()
-            await self._news.wait()
-        return True
-
-    def take_answers(self) -> bytes:
-        """Returns the answers that wait, as one message."""
-        answers = b"".join(self._answers)
-        self._answers.clear()
-        self._sending_bytes, self._answer_bytes = self._answer_bytes, 0
-        self._unsent.settle(sum(each.bytes for each in self._read_unsent))
-        self._forget_reads()
-        return answers
-
-    def end(self) -> None:
-        """Ends the calls that still run, and closes the snapshots."""
-        for task in self._running.values():
-            task.cancel()
-        self._forget_reads()
-        if self._snapshots is not None:
-            self._snapshots.end_session(self._session_id)
 
     def _forget_reads(self) -> None:
         for each in self._read_unsent:

@@ -112,6 +112,13 @@ class MemberConfig(SecuritySettings):
     listen_address: Address | None = None
     """Where the member listens, if not at `address`: in a container, every interface. Default:
     `address`."""
+    session_frames: bool = True
+    """Take the messages of clients' sessions over TCP connections of their own, too, beside gRPC's.
+    Default true: a small commit costs members and clients a quarter less; clients that cannot
+    connect go on over gRPC."""
+    session_frames_port: int = Field(default=0, ge=0, le=PORT_MAX)
+    """The port of these connections, at the host of `listen_address`. Default 0: any that is free,
+    which the member tells its clients; a firewall needs one to be named."""
     metrics_address: Address | None = None
     """Where the member serves its console (`members/console/README.md`), metrics for Prometheus,
     and probes over HTTP, `host:port`. Default: nowhere."""

@@ -6,8 +6,8 @@ server keeps the old ones.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -25,6 +25,7 @@ STREAM_ENDED = (grpc.RpcError, grpc.aio.InternalError, asyncio.InvalidStateError
 """Errors of gRPC where something is sent over a stream that has ended; who receives knows why."""
 _DIRECTLY = (("grpc.enable_http_proxy", 0),)
 """Channel option: a proxy would read what is sent in clear, a token among it."""
+Read = TypeVar("Read")
 log: structlog.stdlib.BoundLogger = structlog.get_logger()
 
 
@@ -132,36 +133,39 @@ def add_port(server: grpc.Server | grpc.aio.Server, address: str, tls: Tls | Non
 
 def _server_credentials(tls: Tls) -> grpc.ServerCredentials:
     tls.check()
-    certificates = _Certificates(tls)
+    renewal = Renewal(tls)
+
+    def read() -> grpc.ServerCertificateConfiguration:
+        return _configuration(tls.read())
+
     return grpc.dynamic_ssl_server_credentials(
-        certificates.first,
-        certificates.changed,  # type: ignore[arg-type]  # None: nothing has changed
+        read(),
+        lambda: renewal.newest(read),  # type: ignore[arg-type, return-value]  # None: no change
         require_client_authentication=True,
     )
 
 
-class _Certificates:
-    """A server's files; gRPC asks at each handshake whether they have changed."""
+class Renewal:
+    """Reads a server's files again; it is asked at each handshake whether they have changed."""
 
     def __init__(self, tls: Tls) -> None:
         self._tls = tls
         self._stamp = tls.stamp()
-        self.first = _configuration(tls.read())
 
-    def changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Returns the content of the files if it is new and fits; None: the old ones stay."""
+    def newest(self, read: Callable[[], Read]) -> Read | None:
+        """Returns what `read` makes of the files if they are new, and fit; else None."""
         try:
             stamp = self._tls.stamp()
             if stamp == self._stamp:
                 return None
             self._stamp = stamp
             self._tls.check()
-            files = self._tls.read()
+            found = read()
         except (OSError, InvalidSetting) as error:
             log.warning("certificates_not_renewed", text=str(error))
             return None
         log.info("certificates_renewed", certificate=str(self._tls.certificate))
-        return _configuration(files)
+        return found
 
 
 def _configuration(files: PemFiles) -> grpc.ServerCertificateConfiguration:

@@ -1,18 +1,25 @@
-"""Session streams of a real member, by messages that are made by hand."""
+"""Session streams of a real member, by messages that are made by hand: over gRPC, and by frames."""
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from queue import SimpleQueue
+from typing import Self
 
 import grpc
 import pytest
 from google.rpc import code_pb2, status_pb2  # type: ignore[import-untyped]  # has no types
 from grpc_status import rpc_status
 
+from groupcert import Client
 from groupcert.certifier.errors import GroupcertError, NotServing
 from groupcert.members.demo.local_group import LocalGroup
+from groupcert.members.door.door_server import MESSAGE_BYTES_MAX
+from groupcert.members.door.frame_door import STRANGERS_MAX
 from groupcert.members.errors.calls import InvalidMessage
+from groupcert.members.host.loopback import HOST
 from groupcert.members.wire.channels import ADMITTED
 from groupcert.members.wire.message_fields import REPEATED_MAX
 from groupcert.members.wire.statuses import carried_error, error_from
@@ -29,6 +36,7 @@ from groupcert.v1.store_pb2 import (
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import VERDICT_CERTIFIED, Changes, Transaction
 from tests.integration.waiting import wait_for
+from tests.raw_frames import SIGN_BYTES, RawFrames
 
 pytestmark = [pytest.mark.nats, pytest.mark.cluster]
 
@@ -44,9 +52,20 @@ class Stream:
         self.call = SessionServiceStub(channel).Session(iter(self._messages.get, None), SECONDS_MAX)
         self._found: dict[int, SessionAnswer] = {}
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
+        self.call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
+
     def send(self, *requests: SessionCall, cancelled: tuple[int, ...] = ()) -> None:
         """Sends requests in one message."""
-        self._messages.put(SessionRequest(calls=requests, cancelled=cancelled))
+        self.put(SessionRequest(calls=requests, cancelled=cancelled))
+
+    def put(self, message: SessionRequest) -> None:
+        """Sends a message."""
+        self._messages.put(message)
 
     def end(self) -> None:
         """Says that no more requests come."""
@@ -77,6 +96,34 @@ class Stream:
         return self.answer(number).open_snapshot.snapshot_id
 
 
+class FramedStream(Stream):
+    """A session stream whose messages go and come by frames."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        super().__init__(channel)
+        super().put(SessionRequest(asks_frames=True))
+        self.told = next(super().messages()).frames
+        self.frames = RawFrames.admitted(HOST, self.told)
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.frames.close()
+
+    def put(self, message: SessionRequest) -> None:
+        """Sends a message."""
+        with suppress(ConnectionError):  # The member has hung up: who reads learns why.
+            self.frames.send(message.SerializeToString())
+
+    def messages(self) -> Iterator[SessionResponse]:
+        """Yields what the member sends; then hangs up. Raises as a stream."""
+        yield from map(SessionResponse.FromString, self.frames.messages())
+        self.frames.close()
+        yield from super().messages()
+
+
+TRANSPORTS = pytest.mark.parametrize("opened", [Stream, FramedStream])
+
+
 @pytest.fixture
 def channel(group: LocalGroup) -> Iterator[grpc.Channel]:
     """A connection to the first member."""
@@ -84,13 +131,18 @@ def channel(group: LocalGroup) -> Iterator[grpc.Channel]:
         yield channel
 
 
-@pytest.fixture
-def stream(channel: grpc.Channel) -> Iterator[Stream]:
+@pytest.fixture(params=[Stream, FramedStream])
+def stream(channel: grpc.Channel, request: pytest.FixtureRequest) -> Iterator[Stream]:
     """A stream, which ends with the test."""
-    stream = Stream(channel)
-    yield stream
-    stream.end()
-    stream.call.cancel()  # type: ignore[no-untyped-call]  # grpc-stubs leaves it out
+    with request.param(channel) as stream:
+        yield stream
+
+
+@pytest.fixture
+def framed(channel: grpc.Channel) -> Iterator[FramedStream]:
+    """One by frames."""
+    with FramedStream(channel) as stream:
+        yield stream
 
 
 def commit(key: bytes, version: int = 0, snapshot_id: int = 0) -> CommitRequest:
@@ -195,18 +247,96 @@ def test_an_empty_request_is_answered_and_too_many_end_the_stream(stream: Stream
         list(stream.messages())
 
 
-def test_snapshots_end_with_the_stream(group: LocalGroup, channel: grpc.Channel) -> None:
-    def opened() -> int:
+@TRANSPORTS
+def test_snapshots_end_with_the_stream(
+    group: LocalGroup, channel: grpc.Channel, opened: type[Stream]
+) -> None:
+    def held() -> int:
         return group.status("m1").observer.open_snapshots
 
-    wait_for("nothing of tests before", lambda: not opened())
-    stream = Stream(channel)
-    for number in range(1, 11):
-        stream.open_snapshot(number)
-    assert opened() == 10
-    stream.end()
-    assert list(stream.messages()) == []
-    wait_for("the end of the stream's snapshots", lambda: not opened())
+    wait_for("nothing of tests before", lambda: not held())
+    with opened(channel) as stream:
+        for number in range(1, 11):
+            stream.open_snapshot(number)
+        assert held() == 10
+        stream.end()
+        assert list(stream.messages()) == []
+    wait_for("the end of the stream's snapshots", lambda: not held())
+
+
+def test_a_stream_ends_with_its_frames(group: LocalGroup, framed: FramedStream) -> None:
+    framed.open_snapshot(1)
+    framed.frames.close()
+    assert list(Stream.messages(framed)) == []
+    wait_for("the end of its snapshots", lambda: not group.status("m1").observer.open_snapshots)
+
+
+def test_a_ticket_is_good_once_and_while_its_stream_lasts(
+    framed: FramedStream, channel: grpc.Channel
+) -> None:
+    with RawFrames.admitted(HOST, framed.told) as second:
+        assert list(second.messages()) == []
+        assert not second.ended_in_order
+    framed.send(SessionCall(number=1, open_snapshot=OpenSnapshotRequest()))
+    assert framed.answer(1).open_snapshot.snapshot_id
+    with Stream(channel) as other:
+        other.put(SessionRequest(asks_frames=True))
+        told = next(other.messages()).frames
+        other.end()
+        assert list(other.messages()) == []
+    with RawFrames.admitted(HOST, told) as late:
+        assert list(late.messages()) == []
+    framed.end()
+    assert list(framed.messages()) == []
+    assert framed.frames.ended_in_order
+
+
+def test_who_has_no_ticket_is_turned_away(framed: FramedStream) -> None:
+    with RawFrames(HOST, framed.told.port) as stranger:
+        assert stranger.received(SIGN_BYTES) == framed.told.greeting
+        stranger.put(bytes(SIGN_BYTES) + b"GET / HTTP/1.1")
+        assert stranger.received(1) == b""
+    with RawFrames(HOST, framed.told.port) as silent:
+        assert len(silent.received(SIGN_BYTES + 1)) == SIGN_BYTES
+    framed.end()
+
+
+def test_many_strangers_leave_members_to_their_clients(
+    group: LocalGroup, framed: FramedStream
+) -> None:
+    with ExitStack() as strangers:
+        for _ in range(STRANGERS_MAX):
+            connection = strangers.enter_context(RawFrames(HOST, framed.told.port))
+            assert len(connection.received(SIGN_BYTES)) == SIGN_BYTES
+        with RawFrames(HOST, framed.told.port) as late:
+            assert late.received(1) == b""
+        with Client(group.addresses["m1"]) as client, client.transaction() as transaction:
+            transaction.put(uuid.uuid4().bytes, b"1")
+    assert framed.open_snapshot(1)
+    framed.end()
+
+
+@pytest.mark.parametrize("size", [MESSAGE_BYTES_MAX + 1, 2**32 - 1])
+def test_a_frame_over_the_limit_ends_the_stream(framed: FramedStream, size: int) -> None:
+    framed.frames.put(size.to_bytes(4))
+    with pytest.raises(InvalidMessage, match=f"got {size} bytes .* at most {MESSAGE_BYTES_MAX}"):
+        list(framed.messages())
+    assert not framed.frames.ended_in_order
+
+
+def test_bytes_that_are_no_message_end_the_stream(framed: FramedStream) -> None:
+    framed.frames.send(b"\xff\xff")
+    with pytest.raises(InvalidMessage, match=r"expected groupcert\.v1\.SessionRequest"):
+        list(framed.messages())
+
+
+def test_a_message_may_come_byte_by_byte(framed: FramedStream) -> None:
+    request = SessionCall(number=7, open_snapshot=OpenSnapshotRequest())
+    message = SessionRequest(calls=[request]).SerializeToString()
+    for byte in len(message).to_bytes(4) + message:
+        framed.frames.put(bytes((byte,)))
+        time.sleep(0.005)
+    assert framed.answer(7).open_snapshot.snapshot_id
 
 
 def test_a_stream_is_let_in_before_anything_is_sent(stream: Stream) -> None:
@@ -214,12 +344,15 @@ def test_a_stream_is_let_in_before_anything_is_sent(stream: Stream) -> None:
 
 
 @pytest.mark.slow
+@TRANSPORTS
 def test_an_orderly_stop_answers_what_it_received_and_says_that_the_rest_was_not_begun(
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path_factory: pytest.TempPathFactory, opened: type[Stream]
 ) -> None:
     with LocalGroup(tmp_path_factory.mktemp("stop"), members=1) as group:
-        with grpc.insecure_channel(group.addresses["m1"]) as channel:
-            stream = Stream(channel)
+        with (
+            grpc.insecure_channel(group.addresses["m1"]) as channel,
+            opened(channel) as stream,
+        ):
             snapshot_id = stream.open_snapshot(1)
             answers: list[int] = []
             stopping = threading.Thread(target=group.stop_member, args=("m1",))

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.client.remote_member import MESSAGE_BYTES, SessionStream
+from groupcert.members.client.session_stream import MESSAGE_BYTES, SessionStream
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.wire.channels import ADMITTED
 from groupcert.v1.session_pb2 import SessionAnswer, SessionRequest, SessionResponse

@@ -90,13 +90,9 @@ async def serving(folder: Path, **settings: object) -> AsyncIterator[tuple[Membe
         current.runtime = runtime
         copies = Copies(folder / "copies")
         answers = AnswerBudget()
-        server = await serve._start_server(
-            config, current, copies, HealthChecks(), CallTimes(), answers
-        )
-        try:
+        async with serve.serving(config, current, copies, HealthChecks(), CallTimes(), answers):
             yield runtime, address
-        finally:
-            await server.stop(None)
+            current.stopping.end()
 
 
 async def stalling(
