@@ -16,13 +16,12 @@ class RawFrames:
     """A connection of frames; a context manager."""
 
     def __init__(
-        self, host: str, port: int, tls: ssl.SSLContext | None = None, buffer: int | None = None
+        self, host: str, port: int, tls: ssl.SSLContext | None = None, seconds: float = SECONDS_MAX
     ) -> None:
-        """Connects. `buffer`: the bytes that it receives ahead."""
-        self._socket = socket.socket()
-        self._socket.settimeout(SECONDS_MAX)
-        if buffer is not None:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        """Connects; waits for `seconds` at most, each time."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family)
+        self._socket.settimeout(seconds)
         self._socket.connect((host, port))
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
@@ -42,6 +41,10 @@ class RawFrames:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+    def limit(self, seconds: float) -> None:
+        """Waits for `seconds` at most from here on."""
+        self._socket.settimeout(seconds)
 
     def close(self) -> None:
         """Hangs up."""

@@ -147,6 +147,7 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
                     ended = asyncio.ensure_future(submit_large(runtime, logged))
                 else:
                     ended = runtime.submit(logged)
+                ended.add_done_callback(_note)  # Its client may hang up before it is answered.
                 await answers.put(ended)
                 del request
                 await unanswered.room()
@@ -181,6 +182,12 @@ class CertificationService(certification_pb2_grpc.CertificationServiceServicer):
         elif runtime.known.is_pending(request.transaction_id):
             response.state = certification_pb2.GetOutcomeResponse.STATE_PENDING
         return response
+
+
+def _note(ended: "asyncio.Future[Submission]") -> None:
+    """Takes note of an error, which asyncio would report if nobody did."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 async def _submitted(

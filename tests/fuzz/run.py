@@ -18,6 +18,7 @@ from groupcert.members.security.access import Role
 from groupcert.members.security.credentials import Credentials
 from tests.certificates import Authority, tls_settings
 from tests.fuzz.callers import Callers
+from tests.fuzz.framed_sessions import FramedSessions
 from tests.fuzz.log_messages import LogMessages
 from tests.fuzz.orders import ORDERS, FuzzedOrder
 from tests.fuzz.raw_connections import RawConnections
@@ -118,6 +119,7 @@ class _Fuzzing:
         self.callers = Callers(addresses, fuzzing, seed, answers)
         self.connections = RawConnections(addresses, fuzzing, seed)
         self.unread = UnreadAnswers(addresses, fuzzing, seed, answers)
+        self.frames = FramedSessions(addresses, fuzzing, seed, answers)
         self.watcher = Watcher(self.group, self._delays, run.held_ms_max)
         self.answers, self.seed_text = answers, seed
         self.log: LogMessages | None = None
@@ -147,7 +149,7 @@ class _Fuzzing:
         stopped = asyncio.Event()
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            for work in (self.callers, self.connections, self.unread, log):
+            for work in (self.callers, self.connections, self.frames, self.unread, log):
                 group.create_task(work.run(stopped))
             while (elapsed := time.monotonic() - began) < self.run.seconds:
                 self._count(log)
@@ -161,7 +163,7 @@ class _Fuzzing:
         run, watcher = self.run, self.watcher
         run.statuses, run.cases = self.callers.statuses, self.callers.cases
         run.left_out = self.callers.left_out + log.left_out
-        run.connections, run.log_messages = self.connections.counts, log.sent
+        run.connections, run.log_messages = self.connections.counts + self.frames.counts, log.sent
         run.unread, run.commits = self.unread.counts, self.honest.commits
         members = watcher.members.values()
         run.skipped_messages = max(each.skipped_messages for each in members)
