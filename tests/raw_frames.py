@@ -10,6 +10,8 @@ from groupcert.v1.session_pb2 import SessionFrames
 
 SECONDS_MAX = 120
 SIGN_BYTES = 16
+RECEIVED_AHEAD_BYTES = 64 << 10
+"""By the system: by itself it takes some MB, which nobody reads."""
 
 
 class RawFrames:
@@ -22,6 +24,7 @@ class RawFrames:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family)
         self._socket.settimeout(seconds)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED_AHEAD_BYTES)
         self._socket.connect((host, port))
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)

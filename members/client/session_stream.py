@@ -176,7 +176,8 @@ class SessionStream:
                         await stream.write(message)
                     else:
                         self._frames.write(message.SerializeToString())
-                        await self._frames.sent()
+                        if self._frames.is_full:
+                            await self._frames.sent()
         except STREAM_ENDED:
             pass
 

@@ -87,11 +87,10 @@ class SessionService(session_pb2_grpc.SessionServiceServicer):
         session.read(request_iterator)
         try:
             while await session.has_answers():
-                answers = session.take_answers()
-                if session.frames is None:
-                    yield answers
+                if session.frames is None:  # No answer is kept here: it may be large.
+                    yield session.take_answers()
                 else:
-                    await self._door.send_framed(CALL, session.frames, answers)
+                    await self._door.send_framed(CALL, session.frames, session.take_answers())
             session.check()
             await session.end_in_order()
             stopping.check(self.current.name)
@@ -192,6 +191,8 @@ class _Session:
             self._frame_door.forget(self._told)
         if self.frames is not None:
             self.frames.abort()
+        self._readings.clear()  # They hold this, which would stay until the collector runs.
+        self._answers.clear()
 
     @property
     def _is_cut_off(self) -> bool:

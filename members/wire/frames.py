@@ -18,9 +18,15 @@ LENGTH_BYTES = 4
 WAITING_BYTES = 64 << 10
 """Bytes of messages that wait to be taken above which no more are read; and of those that wait to
 be sent above which `sent` waits."""
-UNACKNOWLEDGED_MS_MAX = 10_000
+UNACKNOWLEDGED_MS_MAX = 25_000
 """Milliseconds after which a connection is given up whose other side acknowledges nothing, as after
 something on the way has forgotten it."""
+
+_OPTIONS = {
+    "TCP_NODELAY": 1,
+    "TCP_NOTSENT_LOWAT": WAITING_BYTES,  # The system would take some MB.
+    "TCP_USER_TIMEOUT": UNACKNOWLEDGED_MS_MAX,
+}
 
 
 class Frames(asyncio.Protocol):
@@ -46,9 +52,7 @@ class Frames(asyncio.Protocol):
         """What has come of a sign, or of a message."""
         self._messages: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self.is_full = False
-        """Whether `sent` would wait."""
-        self._pauses_reading = False
+        self._pauses_reading = self._pauses_writing = False
         self._news, self._room = asyncio.Event(), asyncio.Event()
 
     async def read(self) -> bytes | None:
@@ -84,9 +88,15 @@ class Frames(asyncio.Protocol):
         if not transport.is_closing():
             transport.writelines((len(message).to_bytes(LENGTH_BYTES), message))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether too much is not sent yet."""
+        return self._connected().get_write_buffer_size() > WAITING_BYTES
+
     async def sent(self) -> None:
         """Waits while too much is not sent yet, unless the connection ends."""
-        while self.is_full and not self.has_ended:
+        await asyncio.sleep(0)  # uvloop writes then, and tells of what is left.
+        while self._pauses_writing and not self.has_ended:
             self._room.clear()
             await self._room.wait()
 
@@ -111,10 +121,10 @@ class Frames(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WAITING_BYTES)
         connected: socket.socket = transport.get_extra_info("socket")
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # On Linux.
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS_MAX)
+        for name, value in _OPTIONS.items():
+            if hasattr(socket, name):  # On Linux all of them.
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def data_received(self, data: bytes) -> None:
         """Takes bytes as they come."""
@@ -136,11 +146,11 @@ class Frames(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Is told that the other side takes less than it is sent."""
-        self.is_full = True
+        self._pauses_writing = True
 
     def resume_writing(self) -> None:
         """Is told that it has taken it."""
-        self.is_full = False
+        self._pauses_writing = False
         self._room.set()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -3,6 +3,7 @@
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import grpc
 import psutil
@@ -17,6 +18,7 @@ from groupcert.v1.certification_pb2 import CertifyStreamRequest
 from groupcert.v1.recovery_pb2_grpc import RecoveryServiceStub
 from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from groupcert.v1.transaction_pb2 import Transaction
+from tests.integration.test_session_stream import FramedStream
 from tests.integration.waiting import wait_for
 from tests.raw_calls import RawCalls
 
@@ -24,7 +26,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.cluster, pytest.mark.slow]
 
 MB = 1_000_000
 ROWS, ROW_BYTES = 150, 100_000
-STREAMS, SCANS = 512, 24
+STREAMS, SCANS, FRAMED = 512, 24, 128
 """What one caller may have of session streams; what each of them asks for."""
 COMMITS = 100
 """Of another client, while nobody reads."""
@@ -118,6 +120,21 @@ def test_512_unread_streams_take_less_than_200_mb_and_another_client_commits(
         assert_ended_within(group, calls, memory, 200 * MB)
         assert metric(group, "groupcert_call_unsent_bytes") > 0
         assert metric(group, refused) > 0
+    wait_for("nothing unsent", lambda: metric(group, "groupcert_call_unsent_bytes") == 0)
+
+
+def test_unread_frames_take_no_more(group: LocalGroup, scan: store_pb2.ScanRequest) -> None:
+    memory = Memory(group)
+    refused = 'groupcert_call_refusals_total{reason="ANSWER_NOT_TAKEN"}'
+    with grpc.insecure_channel(group.addresses["m1"]) as channel, ExitStack() as opened:
+        for _ in range(FRAMED):
+            stream = opened.enter_context(FramedStream(channel))
+            numbers = range(1, SCANS + 1)
+            stream.send(*(session_pb2.SessionCall(number=each, scan=scan) for each in numbers))
+        ended = metric(group, refused)
+        commit_meanwhile(group, memory, 200 * MB)
+        wait_for("streams that are ended", lambda: metric(group, refused) > ended)
+        assert memory.grown < 200 * MB
     wait_for("nothing unsent", lambda: metric(group, "groupcert_call_unsent_bytes") == 0)
 
 

@@ -2,18 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pytest
 
 from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.client.session_stream import MESSAGE_BYTES, SessionStream
+from groupcert.members.client.session_stream import MESSAGE_BYTES, Connect, SessionStream
+from groupcert.members.door.frame_door import FrameDoor
 from groupcert.members.errors.transactions import MemberFailed
+from groupcert.members.host.loopback import HOST
 from groupcert.members.wire.channels import ADMITTED
-from groupcert.v1.session_pb2 import SessionAnswer, SessionRequest, SessionResponse
+from groupcert.members.wire.frames import SIGN_BYTES, Frames
+from groupcert.v1.session_pb2 import (
+    SessionAnswer,
+    SessionFrames,
+    SessionRequest,
+    SessionResponse,
+)
 from groupcert.v1.store_pb2 import CloseSnapshotResponse, GetRequest, GetResponse, Row
 from tests.waiting import until
+
+STOPPING = grpc.RpcError()
 
 
 class Wire:
@@ -22,7 +32,7 @@ class Wire:
     def __init__(self) -> None:
         self.admitted = asyncio.Event()
         self.sent: list[SessionRequest] = []
-        self._answers: asyncio.Queue[SessionResponse | None] = asyncio.Queue()
+        self._answers: asyncio.Queue[SessionResponse | grpc.RpcError | None] = asyncio.Queue()
 
     async def initial_metadata(self) -> Any:
         """Comes once the call is let in."""
@@ -35,33 +45,148 @@ class Wire:
 
     async def __aiter__(self) -> AsyncIterator[SessionResponse]:
         while (answers := await self._answers.get()) is not None:
+            if isinstance(answers, grpc.RpcError):
+                raise answers
             yield answers
 
     def answer(self, *answers: SessionAnswer) -> None:
         """Sends answers in one message."""
         self._answers.put_nowait(SessionResponse(answers=answers))
 
+    def tell(self, told: SessionFrames) -> None:
+        """Tells where frames are taken."""
+        self._answers.put_nowait(SessionResponse(frames=told))
+
+    def fail(self, error: grpc.RpcError) -> None:
+        """Ends the call with an error."""
+        self._answers.put_nowait(error)
+
     async def done_writing(self) -> None:
         """Ends the call in order."""
         self._answers.put_nowait(None)
 
     def cancel(self) -> None:
-        """Does nothing more."""
+        """Ends the call."""
+        self._answers.put_nowait(None)
 
     def add_done_callback(self, callback: object) -> None:
         """Has no status to tell."""
 
 
 def failure(error: grpc.RpcError) -> GroupcertError:
-    raise AssertionError(error)
+    assert error is STOPPING
+    return NotServing(member="m1", state="STOPPING", ordered="nothing")
 
 
 def get(size: int = 0) -> GetRequest:
     return GetRequest(keys=[bytes(size)])
 
 
-def stream_on(wire: Wire) -> SessionStream:
-    return SessionStream(wire, "m1", failure)  # type: ignore[arg-type]  # it has what is used
+def stream_on(wire: Wire, connect: Connect | None = None) -> SessionStream:
+    return SessionStream(wire, "m1", failure, connect)  # type: ignore[arg-type]  # has what is used
+
+
+async def connect(frames: Frames, port: int) -> None:
+    await asyncio.get_running_loop().create_connection(lambda: frames, HOST, port)
+
+
+class Framed:
+    """A stream whose messages go by frames, at a real door."""
+
+    def __init__(self) -> None:
+        self.wire, self.door = Wire(), FrameDoor()
+        self.attached: list[Frames] = []
+
+    async def __aenter__(self) -> Self:
+        await self.door.listen(HOST, 0, None)
+        self.stream = stream_on(self.wire, connect)
+        self.wire.admitted.set()
+        first = asyncio.create_task(self.stream.call("get", get(), 10))
+        await until(lambda: self.wire.sent)
+        assert self.wire.sent[0].asks_frames
+        self.wire.tell(self.door.expect(self.attached.append))
+        self.wire.answer(SessionAnswer(number=1, get=GetResponse()))
+        assert await first == GetResponse()
+        await until(lambda: self.attached)
+        self.frames = self.attached[0]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.stream.close()
+        self.frames.abort()
+        self.door.close()
+
+    async def asked(self) -> tuple[int, "asyncio.Task[Any]"]:
+        """Makes a call, and returns its number, as the member got it, and its task."""
+        call = asyncio.create_task(self.stream.call("get", get(), 10))
+        message = await self.frames.read()
+        assert message is not None
+        return SessionRequest.FromString(message).calls[0].number, call
+
+    def answer(self, number: int) -> None:
+        """Answers a call."""
+        answer = SessionAnswer(number=number, get=GetResponse())
+        self.frames.write(SessionResponse(answers=[answer]).SerializeToString())
+
+
+async def test_messages_go_by_frames_once_they_are_connected() -> None:
+    async with Framed() as framed:
+        for _ in range(3):
+            number, call = await framed.asked()
+            framed.answer(number)
+            assert await call == GetResponse()
+        assert len(framed.wire.sent) == 1
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_an_end_in_order_is_said_by_frames(is_told: bool) -> None:
+    async with Framed() as framed:
+        number, answered = await framed.asked()
+        _, unanswered = await framed.asked()
+        framed.wire.fail(STOPPING)
+        await asyncio.sleep(0.05)
+        framed.answer(number)
+        if is_told:
+            framed.frames.write(b"")
+        framed.frames.close()
+        assert await answered == GetResponse()
+        with pytest.raises(NotServing) as caught:
+            await unanswered
+        assert caught.value.ordered == ("nothing" if is_told else "perhaps")
+
+
+async def test_a_stream_ends_with_its_frames() -> None:
+    async with Framed() as framed:
+        _, call = await framed.asked()
+        framed.frames.abort()
+        with pytest.raises(NotServing) as caught:
+            await call
+        assert caught.value.ordered == "perhaps"
+
+
+async def refuse(frames: Frames, port: int) -> None:
+    raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize("connect", [refuse, connect])
+async def test_where_frames_cannot_be_used_messages_go_by_grpc(connect: Connect) -> None:
+    wire, door = Wire(), FrameDoor()
+    await door.listen(HOST, 0, None)
+    told = door.expect(lambda _: pytest.fail("it was let in"))
+    told.greeting = bytes(SIGN_BYTES)
+    stream = stream_on(wire, connect)
+    wire.admitted.set()
+    for number in (1, 2, 3):
+        call = asyncio.create_task(stream.call("get", get(), 10))
+        await until(lambda: len(wire.sent) == number)  # noqa: B023
+        if number == 1:
+            wire.tell(told)
+        wire.answer(SessionAnswer(number=number, get=GetResponse()))
+        assert await call == GetResponse()
+        await asyncio.sleep(0.02)
+    assert [each.asks_frames for each in wire.sent] == [True, False, False]
+    await stream.close()
+    door.close()
 
 
 async def test_an_answer_of_an_unknown_kind_is_the_calls_alone() -> None:
