@@ -58,7 +58,7 @@ class FrameDoor:
             stranger.abort()
 
     def expect(self, attach: Attach) -> SessionFrames:
-        """Returns what a client needs to connect, once: `attach` gets its connection."""
+        """Returns port, greeting and ticket for one connection of a client, which `attach` gets."""
         ticket = secrets.token_bytes(SIGN_BYTES)
         self._expected[ticket] = attach
         return SessionFrames(port=self._port, greeting=self._greeting, ticket=ticket)

@@ -153,7 +153,7 @@ class Renewal:
         self._stamp = tls.stamp()
 
     def newest(self, read: Callable[[], Read]) -> Read | None:
-        """Returns what `read` makes of the files if they are new, and fit; else None."""
+        """Returns the result of `read` if the files are new, and fit; else None."""
         try:
             stamp = self._tls.stamp()
             if stamp == self._stamp:

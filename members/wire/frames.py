@@ -145,16 +145,16 @@ class Frames(asyncio.Protocol):
             transport.pause_reading()
 
     def pause_writing(self) -> None:
-        """Is told that the other side takes less than it is sent."""
+        """Notes that the other side takes less than it is sent."""
         self._pauses_writing = True
 
     def resume_writing(self) -> None:
-        """Is told that it has taken it."""
+        """Notes that it has taken that."""
         self._pauses_writing = False
         self._room.set()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Is told that the connection has ended."""
+        """Notes that the connection has ended."""
         self.has_ended = True
         self.is_open = False
         self._news.set()

@@ -157,7 +157,8 @@ def check_settings(manifests: Manifests) -> list[str]:
                 continue
             served = [config.listen_address or "", config.metrics_address or ""]
             ports = [int(address.rpartition(":")[2]) for address in served]
-            if ports != [workload.ports.get("grpc"), workload.ports.get("http")]:
+            ports.append(config.session_frames_port)
+            if ports != [workload.ports.get(each) for each in ("grpc", "http", "frames")]:
                 problems.append(f"{pod} serves at {ports}, its ports are {workload.ports}")
             if not config.address.startswith(f"{pod}.") or config.member != pod:
                 problems.append(f"{pod} is {config.member} at {config.address}")

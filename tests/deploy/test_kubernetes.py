@@ -65,7 +65,7 @@ BROKEN: tuple[tuple[Check, str, object, str], ...] = (
         "log",
         "StatefulSet/member spread chooses pods of ['log']",
     ),
-    (checks.check_ports, f"{MEMBER}/{IN_CONTAINER}/ports/0/containerPort", 7102, "no port"),
+    (checks.check_ports, f"{MEMBER}/{IN_CONTAINER}/ports/0/containerPort", 7109, "no port"),
     (checks.check_ports, "Service/log/spec/ports/2/targetPort", "monitoring", "no port"),
     (checks.check_ports, f"{LOG}/{IN_CONTAINER}/livenessProbe/httpGet/port", "http", "has not"),
     (checks.check_ports, "NetworkPolicy/member/spec/ingress/1", None, "not those let in"),
@@ -78,7 +78,7 @@ BROKEN: tuple[tuple[Check, str, object, str], ...] = (
     (checks.check_ports, "NetworkPolicy/log/spec/egress/1", None, "cannot ask for names"),
     (checks.check_addresses, TOML, 'seeds = ["member-3.member:7101"]', "no member-3.member"),
     (checks.check_addresses, TOML, 'seeds = ["member-0.members:7101"]', "no member-0.members"),
-    (checks.check_addresses, TOML, 'seeds = ["member-0.member:7102"]', "no port 7102"),
+    (checks.check_addresses, TOML, 'seeds = ["member-0.member:7109"]', "no port 7109"),
     (checks.check_addresses, TOML, 'seeds = ["member-0.member:7101"]', "does not name all"),
     (checks.check_addresses, TOML, 'log_monitors = ["http://log-0.log:6222"]', "may not talk"),
     (checks.check_addresses, f"{LOG}/replicas", 5, "ROUTES does not name all"),
@@ -96,8 +96,8 @@ BROKEN: tuple[tuple[Check, str, object, str], ...] = (
     (
         checks.check_settings,
         f"{MEMBER}/{IN_CONTAINER}/ports/1/containerPort",
-        9100,
-        "member-0 serves at [7101, 9101]",
+        7109,
+        "member-0 serves at [7101, 9101, 7102]",
     ),
     (
         checks.check_settings,
