@@ -20,6 +20,7 @@ from tests.bench.harness import Document, Run, finish
 BENCHMARKS = {
     "certify": "certify",
     "group": "group",
+    "large": "large",
     "recovery": "recovery",
     "server-joins": "server_joins",
     "order": "order",

@@ -30,6 +30,7 @@ BATCH_TRANSACTIONS = 64
 STREAM_MESSAGES = 4
 """Messages that each stream keeps unanswered."""
 MakeRow = Callable[[], KeyAndValue]
+MakeRows = Callable[[], Iterable[KeyAndValue]]
 GoesOn = Callable[[], bool]
 Work = Callable[..., Coroutine[Any, Any, None]]
 """`commit` or `stream`."""
@@ -96,7 +97,9 @@ async def commit(
             for address in addresses
         ]
         tasks = (connections[number % len(connections)] for number in range(clients))
-        await asyncio.gather(*(_commit_rows(client, row, goes_on, answers) for client in tasks))
+        await asyncio.gather(
+            *(commit_rows(client, lambda: [row()], goes_on, answers) for client in tasks)
+        )
 
 
 async def stream(
@@ -122,16 +125,17 @@ async def stream(
             await channel.close(None)
 
 
-async def _commit_rows(
-    client: AsyncClient, row: MakeRow, goes_on: GoesOn, answers: Answers
+async def commit_rows(
+    client: AsyncClient, rows: MakeRows, goes_on: GoesOn, answers: Answers
 ) -> None:
-    """Commits one row at a time, on top of the newest version that the client knows."""
+    """Commits what `rows` makes, time and again, on the newest version that the client knows."""
     await _learn_version(client)
     while goes_on() or not answers.certified:
         began = time.perf_counter()
         try:
             async with client.transaction(snapshot_version=client.version) as transaction:
-                transaction.put(*row())
+                for row in rows():
+                    transaction.put(*row)
         except CertificationConflict:
             answers.rejected += 1
         except TransactionTooOld:

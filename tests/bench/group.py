@@ -161,7 +161,7 @@ def _measured(
     seconds: float,
 ) -> Document:
     group = logged.group
-    _settle(group)
+    settle(group)
     answers, stages, version = Answers(), _stages(group), min(_versions(group))
     clock = Clock(
         members=[process.pid for process in group.processes.values()],
@@ -172,7 +172,7 @@ def _measured(
         lambda goes_on: work(addresses, clients, row, goes_on, answers, group.credentials),
         for_seconds(seconds),
     )
-    _settle(group)
+    settle(group)
     result = _result(kind, clients, clock, answers, min(_versions(group)) - version)
     spent = _stage_means(stages, _stages(group))
     return result | {"log_servers": len(logged.log), "microseconds_per_stage": spent}
@@ -209,7 +209,7 @@ def _compared(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return medians([{name: each[name] for name in COMPARED} for each in results])
 
 
-def _settle(group: LocalGroup) -> None:
+def settle(group: LocalGroup) -> None:
     """Returns when every member has committed all that any of them has certified."""
 
     def is_settled() -> bool:
