@@ -382,10 +382,9 @@ class Certifier:
         # it was local, an older remote writer of another item may be what to wait for.
         if sequence_number:
             return sequence_number
-        return max(
-            self.window.sequence_number(writer) if writer > self.unstamped_version else 0
-            for _, writer in self.info.writers(write_set)
-        )
+        writers = {writer for _, writer in self.info.writers(write_set)}
+        stamped = (writer for writer in writers if writer > self.unstamped_version)
+        return max(map(self.window.sequence_number, stamped))
 
     def _certify_foreign(self, transaction: Transaction, gtid_set: GtidSet) -> Deciding:
         """Decides a transaction whose snapshot is a GTID set. Sets are compared only where the

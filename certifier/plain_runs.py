@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from .certification_info import Items
+from .certification_info import TOGETHER_MIN, Items
 from .core import STEP_ITEMS, Certifier
 from .gtid import Gtid
 from .records import Outcome, Transaction, Verdict
@@ -23,8 +23,6 @@ RUN_MAX: Final = 256
 RUN_MIN: Final = 8
 """Transactions that pass one after the other; where fewer do, each of the rest is certified by
 itself, which then is faster."""
-TOGETHER_MIN: Final = 32
-"""Items from which on it is faster to look them up together."""
 _new_gtid = partial(tuple.__new__, Gtid)
 _new_outcome = partial(tuple.__new__, Outcome)
 

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from groupcert.certifier import certification_info
-from groupcert.certifier.certification_info import FIRST_BUCKETS, LOAD, SLOTS, CertificationInfo
+from groupcert.certifier.certification_info import (
+    FIRST_BUCKETS,
+    LOAD,
+    SLOTS,
+    TOGETHER_MIN,
+    CertificationInfo,
+)
 
 ITEMS = st.one_of(
     st.integers(0, 5), st.integers(0, 30).map(lambda number: 7 + (number << 40)), st.integers(0, 99)
@@ -29,7 +35,7 @@ class RandomChanges(RuleBasedStateMachine):
         self.known: dict[int, int] = {}
         self.version = 0
 
-    @rule(items=st.lists(ITEMS, max_size=9))
+    @rule(items=st.lists(ITEMS, max_size=TOGETHER_MIN + 8))
     def record(self, items: list[int]) -> None:
         self.version += 1
         self.info.record(items, self.version)
@@ -59,7 +65,7 @@ class RandomChanges(RuleBasedStateMachine):
         for item in old:
             del self.known[item]
 
-    @rule(items=st.lists(ITEMS, max_size=9))
+    @rule(items=st.lists(ITEMS, max_size=TOGETHER_MIN + 8))
     def ask(self, items: list[int]) -> None:
         known = [(item, self.known[item]) for item in items if item in self.known]
         assert list(self.info.writers(items)) == known
@@ -74,6 +80,17 @@ class RandomChanges(RuleBasedStateMachine):
 
 TestRandomChanges = RandomChanges.TestCase
 TestRandomChanges.settings = settings(max_examples=60, stateful_step_count=25)
+
+
+@pytest.mark.parametrize("count", [TOGETHER_MIN - 1, TOGETHER_MIN])
+def test_few_items_and_many_are_recorded_and_found_alike(count: int) -> None:
+    info, items = CertificationInfo(), [*range(count - 1), 0]
+    info.record(items, 1)
+    info.record(items[:1], 2)
+    assert info.newest_writer(items) == 2
+    assert list(info.writers(items)) == [(0, 2), *((item, 1) for item in items[1:-1]), (0, 2)]
+    assert len(info) == count - 1
+    info.check_invariants()
 
 
 def test_a_growing_table_keeps_all_items() -> None:

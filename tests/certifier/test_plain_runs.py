@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupcert.certifier import core, plain_runs
+from groupcert.certifier.certification_info import TOGETHER_MIN
 from groupcert.certifier.certifier_state import dump
 from groupcert.certifier.core import Certifier
-from groupcert.certifier.plain_runs import RUN_MAX, TOGETHER_MIN, PlainTransactions, certify_plain
+from groupcert.certifier.plain_runs import RUN_MAX, PlainTransactions, certify_plain
 from groupcert.certifier.records import (
     GarbageCollection,
     Outcome,
