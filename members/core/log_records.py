@@ -22,8 +22,9 @@ GTID_SETS_BYTES_MAX = (1 << 20) + (256 << 10)
 as much as a message takes before it is full. A megabyte takes its reader 150 ms."""
 LARGE_NUMBER_MAX = 2**63 - 1
 """Largest number of a large transaction; a store's key has room for one more."""
-COLUMNS_MIN = 4
-"""Transactions of a message from which on they go as columns: fewer are faster as they are."""
+COLUMNS_MIN, COLUMN_ITEMS_MIN = 4, 64
+"""Transactions of a message, or their items, from which on they go as columns: fewer are faster as
+they are."""
 RANGES, RANGE_BYTES = 256, 8
 """Ranges that rows are compared by, and bytes of the digest of each."""
 FRAMING_BYTES = 192
@@ -67,9 +68,10 @@ class PlainColumns(Sequence[LoggedTransaction]):
 
     @classmethod
     def of(cls, transactions: Sequence[LoggedTransaction]) -> "PlainColumns | None":
-        """Returns transactions as columns; None if they are few, or one of them has more."""
+        """Returns transactions as columns; None if they are small and few, or one is not plain."""
         if len(transactions) < COLUMNS_MIN:
-            return None
+            if sum(len(each.write_set) for each in transactions) < COLUMN_ITEMS_MIN:
+                return None
         columns = zip(*transactions, strict=True)
         ids, snapshots, write_sets, read_sets, gtids, payloads, reports, domains = columns
         if any(read_sets) or any(gtids) or any(reports) or any(domains):

@@ -9,7 +9,12 @@ from groupcert.applier.queue.fragment_references import FragmentSet
 from groupcert.certifier.gtid import Gtid
 from groupcert.certifier.gtid_set import GtidSet
 from groupcert.members.core.effects import Delivered
-from groupcert.members.core.log_records import COLUMNS_MIN, LoggedTransaction, PlainColumns
+from groupcert.members.core.log_records import (
+    COLUMN_ITEMS_MIN,
+    COLUMNS_MIN,
+    LoggedTransaction,
+    PlainColumns,
+)
 from groupcert.members.core.member import Member
 from tests.members.state_machines import SETTINGS, batch_of, deliver, online, write
 
@@ -80,3 +85,9 @@ def test_columns_are_a_sequence_of_plain_transactions() -> None:
         other = plain[0]._replace(**others)
         assert PlainColumns.of([*plain, other]) is None
     assert PlainColumns.of(plain[1:]) is None
+
+
+def test_one_transaction_of_many_items_goes_as_columns() -> None:
+    items = range(COLUMN_ITEMS_MIN)
+    assert PlainColumns.of([write(0, *items)]) == [write(0, *items)]
+    assert PlainColumns.of([write(0, *items[1:])]) is None
