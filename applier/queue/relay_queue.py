@@ -180,13 +180,15 @@ class RelayQueue:
 
 
 def encode(
-    entries: Sequence[RelayEntry], stamps: tuple[Sequence[int], Sequence[int]] | None = None
+    entries: Sequence[RelayEntry],
+    stamps: tuple[Sequence[int], Sequence[int]] | None = None,
+    before: bytes = b"",
 ) -> bytes:
     """Returns a group as it is stored: format, checksum, sizes, a column for each number, the
     GTIDs' sources, the write sets, the payloads.
 
     `stamps`: other values for `last_committed` and `sequence_number`. Of the headers there is what
-    a member knows before the transaction is in its binary log.
+    a member knows before the transaction is in its binary log. `before`: bytes that come first.
     """
     group = RelayGroup.of(entries)
     sources = [source for source in dict.fromkeys(group.sources) if source]
@@ -220,7 +222,7 @@ def encode(
         *group.payloads,
     ]
     body = b"".join(parts)
-    return _HEADER.pack(FORMAT, zlib.crc32(body)) + body
+    return b"".join((before, _HEADER.pack(FORMAT, zlib.crc32(body)), body))
 
 
 def decode(stored: bytes, path: str) -> RelayGroup:

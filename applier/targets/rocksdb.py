@@ -204,11 +204,7 @@ class RocksDbTarget:
             if is_large(group):
                 self._write_rows(group, checkpoint)
             else:
-                changes: dict[bytes, bytes | None] = {}
-                for job in group.jobs:
-                    execution = job.execution or {}
-                    changes.update(self._newest(job, execution) if job.keeps_newest else execution)
-                batch.apply(Family.DATA, changes)
+                batch.apply(Family.DATA, _folded(list(map(self._changed, group.jobs))))
             batch.put(Family.DATA, CHECKPOINT_KEY, checkpoint.encode())
             if self._relay_queue:
                 self._relay_queue.discard(batch, checkpoint.position)
@@ -313,6 +309,11 @@ class RocksDbTarget:
         batch.apply(Family.DATA, changes)
         self._store.write(batch)
 
+    def _changed(self, job: Job[RowChanges]) -> RowChanges:
+        """Returns the changes that a job commits."""
+        execution = job.execution or {}
+        return self._newest(job, execution) if job.keeps_newest else execution
+
     def _newest(self, job: Job[RowChanges], execution: RowChanges) -> RowChanges:
         """Returns the changes of rows that no later transaction has changed, and their versions
         (WL#4648 C0: stale changes are discarded).
@@ -331,6 +332,16 @@ class RocksDbTarget:
 def is_large(group: CommitGroup[RowChanges]) -> bool:
     """Returns whether a group has a large transaction, whose commit is slow."""
     return any(job.execution is LARGE for job in group.jobs)
+
+
+def _folded(parts: Sequence[RowChanges]) -> RowChanges:
+    """Returns the last change of each row."""
+    if len(parts) == 1:
+        return parts[0]
+    changes: dict[bytes, bytes | None] = {}
+    for part in parts:
+        changes.update(part)
+    return changes
 
 
 def changes_of(rows: Rows) -> dict[bytes, bytes | None]:

@@ -260,7 +260,7 @@ class BinaryLog:
             return ()
         file = self._files[-1]
         stamps = self._stamps(entries)
-        value = _COMMITTED_US.pack(time.time_ns() // 1000) + encode(entries, stamps)
+        value = encode(entries, stamps, _COMMITTED_US.pack(time.time_ns() // 1000))
         if file.bytes - _KEY.unpack(self._marks[-1][0])[1] >= MARK_BYTES:
             self._marks.append((key_of(file.number, file.bytes), self._executed))
         batch.put(Family.BINARY_LOG, key_of(file.number, file.bytes), value)

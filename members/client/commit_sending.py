@@ -20,7 +20,6 @@ from groupcert.v1.store_pb2 import (
     CommitStreamRequest,
     CommitStreamResponse,
 )
-from groupcert.v1.transaction_pb2 import Changes
 from groupcert.v1.transaction_pb2 import Transaction as CertifiableTransaction
 
 from ...certifier.errors import NotServing, TransactionTooLarge
@@ -101,11 +100,10 @@ class CommitSending:
             )
             self._in_parts = PartsSending(header, self._parts)
             return
-        changes = Changes(delete_keys=writes.deletes())
-        for key, value in writes.puts():
-            changes.put_keys.append(key)
-            changes.put_values.append(value)
-        request.changes.CopyFrom(changes)
+        changes, puts = request.changes, writes.puts()
+        changes.put_keys.extend([key for key, _ in puts])
+        changes.put_values.extend([value for _, value in puts])
+        changes.delete_keys.extend(writes.deletes())
         request.read_keys.extend(read_keys)
 
     @property

@@ -246,8 +246,9 @@ def _ordered(message: log_pb2.LoggedTransaction, incarnation: int) -> LoggedTran
     """
     check_id(message.transaction_id)
     if not message.HasField("fragments"):
-        checked_changes(message.changes)
-        return logged_of(message)
+        logged = logged_of(message)
+        checked_changes(logged.payload)
+        return logged
     found = message.fragments
     _check_number(found.number)
     if len(found.digest) > DIGEST_BYTES:

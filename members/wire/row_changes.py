@@ -20,7 +20,8 @@ def encode_changes(put_keys: Sequence[bytes], put_values: Sequence[bytes]) -> by
 def decode_changes(payload: bytes) -> tuple[Sequence[bytes], Sequence[bytes], Sequence[bytes]]:
     """Returns keys put, their values, and keys deleted."""
     changes = transaction_pb2.Changes.FromString(payload)
-    return changes.put_keys, changes.put_values, changes.delete_keys
+    # Slices are lists: a field that is walked by itself takes several times as long.
+    return changes.put_keys[:], changes.put_values[:], changes.delete_keys[:]
 
 
 def decode_puts(
@@ -69,5 +70,5 @@ def changed_keys(payload: bytes) -> Sequence[bytes]:
 
 def changed_items(changes: transaction_pb2.Changes) -> list[int]:
     """Returns the write set of row changes: the item of each changed key, once."""
-    items = [*store_key_items(changes.put_keys), *store_key_items(changes.delete_keys)]
-    return list(dict.fromkeys(items))
+    keys = changes.put_keys[:] + changes.delete_keys[:]
+    return list(dict.fromkeys(store_key_items(keys)))
