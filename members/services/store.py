@@ -28,7 +28,7 @@ from ..large_transactions.parts_reader import PartsReader, header_of, in_time
 from ..wire.requests import outcome_message, submitted, submitted_commit
 from ..wire.statuses import commit_error
 from .certification import Asked, outcome_messages
-from .conversions import converted
+from .conversions import converted, weight_of
 from .serving import Context, Current, Reading, Serving
 from .submitting import (
     check_first,
@@ -158,7 +158,7 @@ class StoreService(store_pb2_grpc.StoreServiceServicer):
         try:
             limits = limits_of_caller(runtime)
             logged = await converted(
-                request.ByteSize(),
+                weight_of(request),
                 lambda: submitted_commit(request, snapshot_version, limits, report=after),
             )
             check_first(runtime, logged, request)

@@ -6,7 +6,9 @@ import threading
 import pytest
 
 from groupcert.members.host.turns import Turns
-from groupcert.members.services.conversions import LIGHT_BYTES, converted
+from groupcert.members.services.conversions import LIGHT_BYTES, converted, weight_of
+from groupcert.v1.store_pb2 import CommitRequest
+from groupcert.v1.transaction_pb2 import Changes
 
 
 async def test_work_in_steps_lets_others_go_on_once_its_turn_is_over() -> None:
@@ -34,3 +36,12 @@ async def test_a_heavy_request_is_converted_by_a_thread_and_a_light_one_at_once(
 
     with pytest.raises(ValueError, match="no request"):
         await converted(weight, fail)
+
+
+def test_the_weight_of_a_commit_is_that_of_its_keys() -> None:
+    large = CommitRequest(changes=Changes(put_keys=[b"1"], put_values=[bytes(100 * LIGHT_BYTES)]))
+    assert weight_of(large) <= LIGHT_BYTES
+    keys = [b"%d" % number for number in range(500)]
+    changes = Changes(put_keys=keys, put_values=keys, delete_keys=keys)
+    many = CommitRequest(changes=changes, read_keys=keys)
+    assert weight_of(many) == 3 * weight_of(CommitRequest(read_keys=keys)) > LIGHT_BYTES
