@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import ParseResult
 
 import nats.errors
 from nats.aio.client import Client
@@ -36,6 +37,8 @@ CLOSE_MS_MAX = 1_000
 HUNG_UP = ", as by one that takes no such certificate: is ours expired, or of a foreign authority"
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
+READ_BYTES = 256 << 10
+"""Bytes that are read from a server at once: as many as a message of full size has."""
 
 
 class JetStreamRefused(Refused):
@@ -258,11 +261,22 @@ Handler = Callable[[bytes, bytes, bytes, bytes | None], None]
 
 
 class _Transport(TcpTransport):
-    """Closes connections at once: what is lost with one is sent again anyway.
+    """Closes connections at once: what is lost with one is sent again anyway. Reads all that has
+    arrived.
 
     The library's own waits until the server has taken all that was sent, which a frozen server
-    never does, and for the end of a TLS session, which never comes where the handshake failed.
+    never does, and for the end of a TLS session, which never comes where the handshake failed. It
+    reads 32 KiB at a time, and stops the socket at 64: a message of the log came in four pieces.
     """
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        """Connects, with room for `READ_BYTES` in place of `buffer_size`."""
+        await super().connect(uri, READ_BYTES, connect_timeout)
+
+    async def read(self, buffer_size: int) -> bytes:
+        """Reads the bytes that have arrived, up to `READ_BYTES` in place of `buffer_size`."""
+        data: bytes = await super().read(READ_BYTES)
+        return data
 
     def close(self) -> None:
         """Closes the connection without waiting."""

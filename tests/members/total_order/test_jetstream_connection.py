@@ -1,5 +1,6 @@
 """A connection goes on at another log server, however the one that it leaves behaves."""
 
+import asyncio
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -9,8 +10,13 @@ import nats.errors
 import pytest
 from nats.aio.client import Srv
 
+from groupcert.members.host.loopback import HOST, free_port
 from groupcert.members.total_order.embedded_server import LogServer
-from groupcert.members.total_order.jetstream_connection import JetStreamConnection
+from groupcert.members.total_order.jetstream_connection import (
+    READ_BYTES,
+    JetStreamConnection,
+    _Transport,
+)
 from groupcert.members.total_order.served_log import NotAnswered
 from tests.certificates import Authority, TlsLogServer
 from tests.frozen import frozen
@@ -54,6 +60,22 @@ async def test_a_server_that_froze_before_it_took_all_that_was_sent_is_left(tmp_
             await connected(connection)
             assert server_of(connection) == other.address
         await connection.close()
+
+
+async def test_a_message_of_full_size_is_read_at_once() -> None:
+    def send(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(READ_BYTES))
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(send, HOST, port):
+        transport = _Transport()  # type: ignore[no-untyped-call]  # the library's, untyped
+        await transport.connect(urlparse(f"nats://{HOST}:{port}"), 1, 1)
+        reader = transport._io_reader
+        assert reader is not None
+        await until(lambda: len(reader._buffer) == READ_BYTES)  # type: ignore[attr-defined]
+        assert len(await transport.read(1)) == READ_BYTES
+        transport.close()
 
 
 async def test_a_server_with_a_wrong_certificate_is_passed_over(tmp_path: Path) -> None:
