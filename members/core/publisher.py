@@ -381,8 +381,11 @@ class Publisher:
 
     def _may_go(self, lingered: bool, credit: int) -> bool:
         """Returns whether a batch of transactions and control records goes now."""
-        waiting = len(self._waiting)
-        if not (waiting and (credit or self._waiting[0][1] < 0)) and not self._controls:
+        waiting, least = len(self._waiting), 1
+        if self._batches_sent:  # A small message costs all members what a large one does.
+            least = min(max(waiting, 1), self._limits.transactions_min)
+        has_credit = credit >= least
+        if not (waiting and (has_credit or self._waiting[0][1] < 0)) and not self._controls:
             return False
         if self._controls or waiting >= self._limits.transactions_min:
             return self._batches_sent < self._limits.window

@@ -141,3 +141,20 @@ def test_who_was_told_of_an_end_is_let_go_of() -> None:
     submission.end()
     assert told == [submission]
     assert waits() is None
+
+
+def test_little_credit_is_used_once_nothing_is_on_its_way() -> None:
+    source = publisher(window=3)
+    for item in range(6):
+        source.submit(submission(item))
+    first = source.next_batch(credit=3)
+    assert first is not None
+    assert source.next_batch(credit=1) is None, "a small message, while another one is on its way"
+    second = source.next_batch(credit=2)
+    assert second is not None
+    assert items_of(second) == [3, 4]
+    for each in (first, second):
+        source.read_back(each.batch_number)
+    last = source.next_batch(credit=1)
+    assert last is not None
+    assert items_of(last) == [5]
