@@ -34,9 +34,6 @@ CALLS_MAX = 1_000
 """Calls at a time; further ones wait here. A member takes up to 2,048 of one caller."""
 ANSWER_BYTES_MAX = 64 << 20
 CLOSE_SECONDS = 1.0
-CONNECT_SECONDS_MAX = 5.0
-"""Seconds for a connection of frames, while calls go over gRPC."""
-CALL = "/groupcert.v1.SessionService/Session"
 GONE = "CLOSED (the session has ended)"
 Connect = Callable[[Frames, int], Awaitable[None]]
 """Connects frames to a port of a member. Raises OSError or TimeoutError."""
@@ -203,7 +200,7 @@ class SessionStream:
     async def _use_frames(self, told: SessionFrames) -> None:
         """Takes what comes by frames until they end, if they can be connected."""
         assert self._connect is not None
-        frames = Frames(CALL, ANSWER_BYTES_MAX, partial(self._signed, told))
+        frames = Frames(ANSWER_BYTES_MAX, partial(self._signed, told))
         try:
             await self._connect(frames, told.port)
             while (message := await frames.read()) is not None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ..core.caller_shares import Shares
 from ..errors.calls import RequestIncomplete, TooManyCalls
+from ..wire.frames import CALL
 from .call_places import Places
 
 RECEIPT_MS_MAX = 20_000
@@ -103,7 +104,7 @@ OPERATORS = Kind(
 )
 REPLICAS = Kind("streams of replicas", ("/groupcert.v1.BinaryLogService/Subscribe",))
 SESSIONS = Kind("sessions", ("/groupcert.v1.StoreService/HoldSession",))
-CARRYING = Kind("session streams", ("/groupcert.v1.SessionService/Session",))
+CARRYING = Kind("session streams", (CALL,))
 """The calls that they carry have places among `CALLS`, too."""
 CERTIFYING = Kind("streams of transactions", ("/groupcert.v1.CertificationService/CertifyStream",))
 COMMITTING = Kind("large commits", ("/groupcert.v1.StoreService/CommitStream",))

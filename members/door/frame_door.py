@@ -19,7 +19,6 @@ from ..wire.channels import Renewal
 from ..wire.frames import SIGN_BYTES, Frames
 from .door_server import MESSAGE_BYTES_MAX
 
-CALL = "/groupcert.v1.SessionService/Session"
 SIGN_SECONDS_MAX = 5.0
 STRANGERS_MAX = 128
 Attach = Callable[[Frames], None]
@@ -97,7 +96,7 @@ class _Arriving(Frames):
     """A connection to a door."""
 
     def __init__(self, door: FrameDoor) -> None:
-        super().__init__(CALL, MESSAGE_BYTES_MAX, door.signed)
+        super().__init__(MESSAGE_BYTES_MAX, door.signed)
         self._door = door
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

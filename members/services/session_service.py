@@ -28,10 +28,10 @@ from groupcert.v1.session_pb2 import (
 from ...certifier.errors import GroupcertError
 from ..door.answer_budget import UNSENT, Unsent, answering
 from ..door.door import Door
-from ..door.frame_door import CALL, FrameDoor
+from ..door.frame_door import FrameDoor
 from ..errors.calls import InvalidMessage
 from ..runtime.snapshots import Snapshots
-from ..wire.frames import Frames
+from ..wire.frames import CALL, Frames
 from ..wire.session_answers import answered
 from ..wire.statuses import rpc_status
 from .certification import CertificationService

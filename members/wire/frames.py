@@ -12,6 +12,8 @@ from typing import cast
 
 from ..errors.calls import InvalidMessage
 
+CALL = "/groupcert.v1.SessionService/Session"
+"""The stream whose messages they carry."""
 SIGN_BYTES = 16
 """Bytes of a greeting, and of a ticket."""
 LENGTH_BYTES = 4
@@ -32,18 +34,13 @@ _OPTIONS = {
 class Frames(asyncio.Protocol):
     """One connection, on which each side sends its sign, and then messages."""
 
-    def __init__(
-        self, call: str, bytes_max: int, on_sign: Callable[["Frames", bytes], None]
-    ) -> None:
-        """Calls `on_sign` with the other side's sign; messages of `call` have up to `bytes_max`
-        bytes.
-        """
+    def __init__(self, bytes_max: int, on_sign: Callable[["Frames", bytes], None]) -> None:
+        """Calls `on_sign` with the other side's sign; its messages have up to `bytes_max` bytes."""
         self.is_open = False
         self.has_ended = False
         """True once nothing more comes, or goes."""
         self.ended_in_order = False
         """True once the other side has said that nothing more comes."""
-        self._call = call
         self._bytes_max = bytes_max
         self._on_sign = on_sign
         self._failure: InvalidMessage | None = None
@@ -105,11 +102,6 @@ class Frames(asyncio.Protocol):
         while not self.has_ended:
             self._room.clear()
             await self._room.wait()
-
-    def close(self) -> None:
-        """Ends the connection, once what was written is sent."""
-        if self._transport is not None:
-            self._transport.close()
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -175,7 +167,7 @@ class Frames(asyncio.Protocol):
                     self.ended_in_order = True
                 elif size > self._bytes_max:
                     expected = f"a message of at most {self._bytes_max} bytes"
-                    self._failure = InvalidMessage(call=self._call, bytes=size, expected=expected)
+                    self._failure = InvalidMessage(call=CALL, bytes=size, expected=expected)
                     self.abort()
                     return end
                 start = at + LENGTH_BYTES

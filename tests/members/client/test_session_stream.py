@@ -146,10 +146,11 @@ async def test_an_end_in_order_is_said_by_frames(is_told: bool) -> None:
         framed.wire.fail(STOPPING)
         await asyncio.sleep(0.05)
         framed.answer(number)
+        assert await answered == GetResponse()
         if is_told:
             framed.frames.write(b"")
-        framed.frames.close()
-        assert await answered == GetResponse()
+        else:
+            framed.frames.abort()
         with pytest.raises(NotServing) as caught:
             await unanswered
         assert caught.value.ordered == ("nothing" if is_told else "perhaps")
