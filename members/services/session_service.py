@@ -135,7 +135,9 @@ class _Session:
         reading.add_done_callback(self._note)
 
     def read_no_more(self, _stopped: object = None) -> None:
-        """Begins no further calls."""
+        """Begins no further calls, nor takes a connection from which some would come."""
+        if self._frame_door is not None and self._told is not None:
+            self._frame_door.forget(self._told)
         for each in self._readings:
             each.cancel()
 
@@ -187,8 +189,6 @@ class _Session:
         self._forget_reads()
         if self._snapshots is not None:
             self._snapshots.end_session(self._session_id)
-        if self._frame_door is not None and self._told is not None:
-            self._frame_door.forget(self._told)
         if self.frames is not None:
             self.frames.abort()
         self._readings.clear()  # They hold this, which would stay until the collector runs.

@@ -36,7 +36,7 @@ class Frames(asyncio.Protocol):
 
     def __init__(self, bytes_max: int, on_sign: Callable[["Frames", bytes], None]) -> None:
         """Calls `on_sign` with the other side's sign; its messages have up to `bytes_max` bytes."""
-        self.is_open = False
+        self._is_open = False
         self.has_ended = False
         """True once nothing more comes, or goes."""
         self.ended_in_order = False
@@ -77,7 +77,7 @@ class Frames(asyncio.Protocol):
 
     def accept(self) -> None:
         """Takes messages from here on: the other side's sign was right."""
-        self.is_open = True
+        self._is_open = True
 
     def write(self, message: bytes) -> None:
         """Sends a message, unless the connection has ended; an empty one: nothing more comes."""
@@ -148,7 +148,7 @@ class Frames(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Notes that the connection has ended."""
         self.has_ended = True
-        self.is_open = False
+        self._is_open = False
         self._news.set()
         self._room.set()
 
@@ -156,12 +156,12 @@ class Frames(asyncio.Protocol):
         """Takes the sign and messages that are complete; returns how many bytes they have."""
         at, end, view = 0, len(whole), memoryview(whole)
         try:
-            if not self.is_open:
+            if not self._is_open:
                 if end < SIGN_BYTES:
                     return 0
                 self._on_sign(self, bytes(view[:SIGN_BYTES]))
                 at = SIGN_BYTES
-            while self.is_open and end - at >= LENGTH_BYTES:
+            while self._is_open and end - at >= LENGTH_BYTES:
                 size = int.from_bytes(view[at : at + LENGTH_BYTES])
                 if not size:
                     self.ended_in_order = True
@@ -178,7 +178,7 @@ class Frames(asyncio.Protocol):
                     self._messages.append(bytes(view[start:at]))
                     self._waiting_bytes += size
                 self._news.set()
-            return at if self.is_open else end
+            return at if self._is_open else end
         finally:
             view.release()
 
