@@ -20,10 +20,10 @@ from groupcert.v1.store_pb2_grpc import StoreServiceStub
 from ...certifier.errors import GroupcertError
 from ..security.credentials import ANONYMOUS, Credentials
 from ..wire.channels import Ending, is_admitted, open_aio_channel, token_metadata
-from ..wire.frames import Frames
+from ..wire.frames import READ_AHEAD_BYTES
 from ..wire.statuses import error_from
 from .forks import check_usable
-from .session_stream import SessionStream
+from .session_stream import Connection, SessionStream
 
 if TYPE_CHECKING:
     from groupcert.v1.certification_pb2_grpc import CertificationServiceAsyncStub
@@ -177,11 +177,10 @@ class RemoteMember:
                 await connection.session.close()
             await connection.channel.close(None)
 
-    async def _connect_frames(self, frames: Frames, port: int) -> None:
+    async def _connect_frames(self, port: int) -> Connection:
         host, tls = self.address.rpartition(":")[0].strip("[]"), self._credentials.tls
-        await asyncio.get_running_loop().create_connection(
-            lambda: frames, host, port, ssl=None if tls is None else tls.client_context()
-        )
+        context = None if tls is None else tls.client_context()
+        return await asyncio.open_connection(host, port, limit=READ_AHEAD_BYTES, ssl=context)
 
     def _stream(self) -> SessionStream:
         connection = self.connection

@@ -10,7 +10,6 @@ import copy
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -35,8 +34,9 @@ CALLS_MAX = 1_000
 ANSWER_BYTES_MAX = 64 << 20
 CLOSE_SECONDS = 1.0
 GONE = "CLOSED (the session has ended)"
-Connect = Callable[[Frames, int], Awaitable[None]]
-"""Connects frames to a port of a member. Raises OSError or TimeoutError."""
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[int], Awaitable[Connection]]
+"""Connects to the frames at a port of a member. Raises OSError or TimeoutError."""
 
 
 class SessionStream:
@@ -200,26 +200,24 @@ class SessionStream:
     async def _use_frames(self, told: SessionFrames) -> None:
         """Takes what comes by frames until they end, if they can be connected."""
         assert self._connect is not None
-        frames = Frames(ANSWER_BYTES_MAX, partial(self._signed, told))
         try:
-            await self._connect(frames, told.port)
-            while (message := await frames.read()) is not None:
-                self._take(SessionResponse.FromString(message))
-        except (OSError, TimeoutError, InvalidMessage, DecodeError):
+            frames = Frames(*await self._connect(told.port), ANSWER_BYTES_MAX)
+        except (OSError, TimeoutError):
+            return
+        try:
+            # Another process may listen there, as behind a mapped port.
+            if await frames.sign() == told.greeting:
+                frames.show(told.ticket)
+                self._frames = frames
+                while (message := await frames.read()) is not None:
+                    self._take(SessionResponse.FromString(message))
+        except (InvalidMessage, DecodeError):
             pass
         finally:
             frames.abort()
             is_cut_off = self._frames is not None and not frames.ended_in_order
             if is_cut_off and self._stream is not None:
                 self._stream.cancel()
-
-    def _signed(self, told: SessionFrames, frames: Frames, greeting: bytes) -> None:
-        if greeting != told.greeting:  # Another process listens there, as behind a mapped port.
-            frames.abort()
-            return
-        self._frames = frames
-        frames.accept()
-        frames.sign(told.ticket)
 
     async def _has_all(self, framed: "asyncio.Task[None]") -> bool:
         """Returns whether all that the member has answered is here, once the stream has ended."""

@@ -10,13 +10,14 @@ import secrets
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 
 from groupcert.v1.session_pb2 import SessionFrames
 
 from ...certifier.errors import PortTaken
 from ..security.credentials import Tls
 from ..wire.channels import Renewal
-from ..wire.frames import SIGN_BYTES, Frames
+from ..wire.frames import READ_AHEAD_BYTES, SIGN_BYTES, Frames
 from .door_server import MESSAGE_BYTES_MAX
 
 SIGN_SECONDS_MAX = 5.0
@@ -30,7 +31,7 @@ class FrameDoor:
     def __init__(self) -> None:
         self._greeting = secrets.token_bytes(SIGN_BYTES)
         self._expected: dict[bytes, Attach] = {}
-        self._strangers: dict[Frames, asyncio.TimerHandle] = {}
+        self._strangers: set[Frames] = set()
         self._server: asyncio.Server | None = None
         self._port = 0
 
@@ -42,9 +43,10 @@ class FrameDoor:
             context = _renewed(tls)
         listening = _listening(host, port)
         self._port = listening.getsockname()[1]
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Arriving(self),
+        self._server = await asyncio.start_server(
+            self._arrived,
             sock=listening,
+            limit=READ_AHEAD_BYTES,
             ssl=context,
             ssl_handshake_timeout=SIGN_SECONDS_MAX if context else None,
         )
@@ -66,46 +68,20 @@ class FrameDoor:
         """Expects its client no longer."""
         self._expected.pop(told.ticket, None)
 
-    def arrived(self, stranger: Frames) -> None:
-        """Greets a connection, if there is a place for it."""
-        if len(self._strangers) >= STRANGERS_MAX:
-            stranger.abort()
-            return
-        later = asyncio.get_running_loop().call_later
-        self._strangers[stranger] = later(SIGN_SECONDS_MAX, stranger.abort)
-        stranger.sign(self._greeting)
-
-    def signed(self, stranger: Frames, ticket: bytes) -> None:
-        """Lets a connection in if its ticket is expected."""
-        self.left(stranger)
-        attach = self._expected.pop(ticket, None)
+    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Lets a connection in if its ticket is expected, and comes in time."""
+        stranger, attach = Frames(reader, writer, MESSAGE_BYTES_MAX), None
+        if len(self._strangers) < STRANGERS_MAX:
+            self._strangers.add(stranger)
+            stranger.show(self._greeting)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SIGN_SECONDS_MAX):
+                    attach = self._expected.pop(await stranger.sign(), None)
+            self._strangers.discard(stranger)
         if attach is None:
             stranger.abort()
-            return
-        stranger.accept()
-        attach(stranger)
-
-    def left(self, stranger: Frames) -> None:
-        """Frees the place of a connection that was let in, or has ended."""
-        waiting = self._strangers.pop(stranger, None)
-        if waiting is not None:
-            waiting.cancel()
-
-
-class _Arriving(Frames):
-    """A connection to a door."""
-
-    def __init__(self, door: FrameDoor) -> None:
-        super().__init__(MESSAGE_BYTES_MAX, door.signed)
-        self._door = door
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._door.arrived(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self._door.left(self)
+        else:
+            attach(stranger)
 
 
 def _listening(host: str, port: int) -> socket.socket:

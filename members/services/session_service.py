@@ -177,6 +177,7 @@ class _Session:
         self.read_no_more()
         if self.frames is not None and not self.frames.has_ended:
             self.frames.write(b"")
+            await asyncio.wait(self._readings)  # One at a time can wait for what comes.
             with suppress(TimeoutError):
                 async with asyncio.timeout(HANG_UP_SECONDS_MAX):
                     await self.frames.ended()

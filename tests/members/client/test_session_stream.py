@@ -8,7 +8,12 @@ import grpc
 import pytest
 
 from groupcert.certifier.errors import GroupcertError, NotServing
-from groupcert.members.client.session_stream import MESSAGE_BYTES, Connect, SessionStream
+from groupcert.members.client.session_stream import (
+    MESSAGE_BYTES,
+    Connect,
+    Connection,
+    SessionStream,
+)
 from groupcert.members.door.frame_door import FrameDoor
 from groupcert.members.errors.transactions import MemberFailed
 from groupcert.members.host.loopback import HOST
@@ -86,8 +91,8 @@ def stream_on(wire: Wire, connect: Connect | None = None) -> SessionStream:
     return SessionStream(wire, "m1", failure, connect)  # type: ignore[arg-type]  # has what is used
 
 
-async def connect(frames: Frames, port: int) -> None:
-    await asyncio.get_running_loop().create_connection(lambda: frames, HOST, port)
+async def connect(port: int) -> Connection:
+    return await asyncio.open_connection(HOST, port)
 
 
 class Framed:
