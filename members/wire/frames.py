@@ -66,15 +66,18 @@ class Frames:
         nothing more comes. Raises InvalidMessage in place of one over the limit.
         """
         length = await self._received(LENGTH_BYTES)
+        if len(length) < LENGTH_BYTES:
+            return None
         size = int.from_bytes(length)
+        if not size:
+            self.ended_in_order = True
+            return None
         if size > self._bytes_max:
             self.abort()
             expected = f"a message of at most {self._bytes_max} bytes"
             raise InvalidMessage(call=CALL, bytes=size, expected=expected)
         message = await self._received(size)
-        if len(length) == LENGTH_BYTES and not size:
-            self.ended_in_order = True
-        return message if size and len(message) == size else None
+        return message if len(message) == size else None
 
     def write(self, message: bytes) -> None:
         """Sends a message, unless the connection has ended; an empty one: nothing more comes."""

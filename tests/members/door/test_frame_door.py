@@ -82,6 +82,15 @@ async def test_messages_are_whole_however_they_are_cut(seed: int) -> None:
             assert [await frames.read() for _ in messages] == messages
 
 
+@pytest.mark.parametrize("cut", [b"\xff\xff\xff", b"\x00\x00\x00", b"\x00\x00\x00\x02x"])
+async def test_a_message_that_is_cut_off_is_none(cut: bytes) -> None:
+    async with listening() as door, connected(door) as (client, frames):
+        client.put(cut)
+        client.close()
+        assert (await frames.read(), frames.ended_in_order) == (None, False)
+        assert frames.has_ended
+
+
 async def test_what_nobody_takes_is_read_no_further() -> None:
     async with listening() as door, connected(door) as (client, frames):
 
