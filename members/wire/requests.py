@@ -8,6 +8,8 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from groupcert.internal.v1 import log_pb2
 from groupcert.v1 import store_pb2, transaction_pb2
 
@@ -24,7 +26,7 @@ from ...certifier.outcomes import TRANSACTION_ID_BYTES_MAX
 from ...certifier.position import log_index_of, log_sequence_of
 from ...certifier.records import Conflict, Outcome
 from ...certifier.write_set import check_write_set, items_from_texts, store_key_items
-from ..core.log_records import LoggedTransaction, bytes_of
+from ..core.log_records import FRAMING_BYTES, ITEM_BYTES, LoggedTransaction, bytes_of
 from ..core.reserved_keys import check_reserved
 from .row_changes import changed_items, check_pairs, checked_changes
 
@@ -53,6 +55,8 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
     Raises:
         InvalidRequest: It is over a limit, or a part of it is malformed; nothing was ordered.
     """
+    if (plain := _plain(message, limits)) is not None:
+        return plain
     transaction_id, snapshot = message.transaction_id, message.snapshot_version
     snapshot_text, domain_id = message.snapshot_gtid_set, message.gtid_domain_id
     payload, gtid = message.changes, message.gtid
@@ -84,6 +88,42 @@ def submitted(message: transaction_pb2.Transaction, limits: RequestLimits) -> Lo
     logged = _new_logged(fields)
     check_size(logged, limits)
     return logged
+
+
+def _plain(message: transaction_pb2.Transaction, limits: RequestLimits) -> LoggedTransaction | None:
+    """Returns a transaction that has only an id, a snapshot version, and a write set that is known,
+    or the rows that it puts: nearly all are such. None if it has more, or is over a limit: that is
+    said where each part is checked by itself.
+    """
+    transaction_id, snapshot = message.transaction_id, message.snapshot_version
+    payload, write_set = message.changes, message.write_set[:]
+    items = len(write_set)
+    if (
+        message.snapshot_gtid_set
+        or message.gtid
+        or message.gtid_domain_id
+        or message.read_set
+        or message.write_set_keys
+        or limits.postgresql_tables
+        or len(transaction_id) > TRANSACTION_ID_BYTES_MAX
+        or snapshot > SNAPSHOT_VERSION_MAX
+        or items > limits.write_set_items_max
+        or FRAMING_BYTES + ITEM_BYTES * items + len(payload) > limits.transaction_bytes_max
+        or (items > 1 and len(set(write_set)) < items)
+    ):
+        return None
+    if payload:
+        try:
+            changes = transaction_pb2.Changes.FromString(payload)
+        except DecodeError:
+            return None
+        keys = changes.put_keys[:]
+        if changes.delete_keys or len(changes.put_values) != len(keys):
+            return None
+        if store_key_items(keys) != write_set:
+            return None
+    report = message.report_applied
+    return _new_logged((transaction_id, snapshot, write_set, (), None, payload, report, 0))
 
 
 def submitted_commit(

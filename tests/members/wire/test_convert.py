@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groupcert.certifier.errors import (
@@ -19,7 +19,7 @@ from groupcert.certifier.gtid_set import GtidSet
 from groupcert.certifier.outcomes import TRANSACTION_ID_BYTES_MAX
 from groupcert.certifier.position import position_of
 from groupcert.certifier.records import Conflict, Outcome, Verdict
-from groupcert.certifier.write_set import item_from_text, store_key_item
+from groupcert.certifier.write_set import item_from_text, store_key_item, store_key_items
 from groupcert.internal.v1 import log_pb2
 from groupcert.members.core.log_records import (
     COLUMNS_MIN,
@@ -415,6 +415,48 @@ def test_a_snapshot_that_is_too_long_is_refused_before_it_is_read() -> None:
     )
     message.snapshot_gtid_set = message.snapshot_gtid_set[:limit]
     assert submitted(message, LIMITS._replace(transaction_bytes_max=1 << 20)).snapshot
+
+
+KEYS = st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=4)
+
+
+@st.composite
+def sent(draw: st.DrawFn) -> transaction_pb2.Transaction:
+    """Draws transactions that are plain, or nearly so."""
+    keys = draw(KEYS)
+    changes = transaction_pb2.Changes(put_keys=keys, put_values=keys)
+    match draw(st.integers(0, 9)):
+        case 0:
+            changes.put_values.append(b"more")
+        case 1:
+            changes.delete_keys.append(b"d")
+        case 2:
+            changes.put_keys[:] = draw(KEYS)
+            changes.put_values[:] = changes.put_keys
+    payload = changes.SerializeToString()
+    return transaction_pb2.Transaction(
+        transaction_id=bytes(draw(st.sampled_from([0, 16, TRANSACTION_ID_BYTES_MAX + 1]))),
+        snapshot_version=draw(st.sampled_from([7, 2**63 - 1, 2**63])),
+        write_set=store_key_items(keys),
+        changes=draw(st.sampled_from([payload, payload, b"", payload[:-1]])),
+        report_applied=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=300)
+@given(message=sent(), items_max=st.sampled_from([1, 4]), bytes_max=st.sampled_from([210, 300]))
+def test_a_plain_transaction_is_taken_as_one_that_is_looked_at_in_parts(
+    message: transaction_pb2.Transaction, items_max: int, bytes_max: int
+) -> None:
+    def taken(limits: RequestLimits) -> LoggedTransaction | str:
+        try:
+            return submitted(message, limits)._replace(read_set=())
+        except InvalidRequest as error:
+            return str(error)
+
+    limits = RequestLimits(items_max, bytes_max)
+    # Where tables are reserved, each transaction is looked at in parts.
+    assert taken(limits) == taken(limits._replace(postgresql_tables=("another.*",)))
 
 
 SCRIPT = Path(__file__).parents[2] / "testdata" / "requests.txt"
