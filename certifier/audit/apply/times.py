@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
 from ..answers.result import JsonObject
 from ..rows.certification_log import Log, of_each
 from ..rows.checks import is_true
-from ..rows.coded_columns import executed_at, execution_us
 from ..rows.critical_path import Ints
+from ..rows.jobs import JOB, share_us
 from ..rows.pace import BUCKETS
 from ..rows.stretches import measured_by_stamps, totals
 from ..rows.surveyed_history import History
@@ -44,9 +45,11 @@ _TIMES = pl.Schema(
 _SPAN = pl.Schema(
     {
         "h": pl.Int32(),
-        **dict.fromkeys(("bucket", "started_us", "stopped_us", "lag_us"), pl.Int64()),
+        **dict.fromkeys(("bucket", *JOB, "from_us", "until_us", "lag_us"), pl.Int64()),
     }
 )
+_TOGETHER = ("h", "started_tick", "committed_tick", *JOB)
+"""The columns that the transactions of a job have alike, in the order of their start."""
 _TABLE = "h int, bucket long, p50_us long, p95_us long, max_us long, count long"
 LAG_STEPS = 64
 """Steps of a lag's histogram between a value and its double: its percentiles are to 1 %."""
@@ -64,27 +67,22 @@ class _Buckets(NamedTuple):
         size, begin = pl.col("size"), pl.col("begin")
         for frame in frames:
             rows = frame.join(self.sizes, "h")
-            started, stopped = pl.col("started_us"), executed_at()
+            started, stopped = pl.col("started_us"), pl.col("executed_us")
             first, last = _bucket(started), _bucket(stopped)
             border = begin + pl.col("bucket") * size
-            # The transactions of one job share their worker's time, which counts once.
-            yield (
+            spans = (
                 rows.filter(stopped > started)
-                .unique(["h", "worker", "started_us", "executed_us"], maintain_order=True)
                 .with_columns(pl.int_ranges(first, last + 1).alias("bucket"))
                 .explode("bucket")
-                .select(
-                    "h",
-                    "bucket",
-                    pl.max_horizontal(started, border),
-                    pl.min_horizontal(stopped, border + size).alias("stopped_us"),
-                    pl.lit(None, pl.Int64).alias("lag_us"),
+                .with_columns(
+                    pl.max_horizontal(started, border).alias("from_us"),
+                    pl.min_horizontal(stopped, border + size).alias("until_us"),
                 )
-                .filter(pl.col("stopped_us") > pl.col("started_us"))
+                .filter(pl.col("until_us") > pl.col("from_us"))
             )
-            nothing = [pl.lit(None, pl.Int64).alias(name) for name in ("started_us", "stopped_us")]
+            yield spans.select("h", "bucket", *JOB, "from_us", "until_us")
             lag = (pl.col("committed_us") - pl.col("decided_us")).alias("lag_us")
-            told = rows.select("h", _bucket(pl.col("decided_us")).alias("bucket"), *nothing, lag)
+            told = rows.select("h", _bucket(pl.col("decided_us")).alias("bucket"), lag)
             yield told.filter(pl.col("lag_us").is_not_null())
 
 
@@ -114,12 +112,19 @@ def observers(
         flags: those of transactions that ran beside, or before, what they depend on.
     Cost: a shuffle of the transactions by bucket, and one by history.
     """
-    times = ("started_us", "executed_us", "committed_us", "decided_us")
-    rows = ran.where("remote").select("h", "started_tick", "committed_tick", "worker", *times)
+    times = ("started_us", "committed_us", "decided_us")
+    rows = ran.where("remote").select(
+        "h",
+        "started_tick",
+        "committed_tick",
+        "worker",
+        *times,
+        F.coalesce("executed_us", "committed_us").alias("executed_us"),
+    )
     spans = walk(rows, _buckets_of(ticked).spans, _SPAN)
     made = concatenated(
-        walk(in_order(spans, ("bucket", "h"), ["started_us"]), _of_buckets, _TIMES),
-        walk(in_order(rows, ["h"], ["started_tick"]), _of_workers, _TIMES),
+        walk(in_order(spans, ("bucket", "h"), ["from_us"]), _of_buckets, _TIMES),
+        walk(in_order(rows, ["h"], _TOGETHER[1:]), _of_workers, _TIMES),
         walk(flags, _of_flags, _TIMES),
     )
     found = pl.DataFrame(made.toArrow(), schema=_TIMES)
@@ -148,9 +153,10 @@ def _of_buckets(frames: Frames) -> Frames:
         step = (pl.col("lag_us").clip(lower_bound=1).log(2) * LAG_STEPS).floor().cast(pl.Int64)
         counts = frame.filter(pl.col("lag_us").is_not_null()).group_by("h", lag=step).len("count")
         yield of_kind(_LAG, counts)
-        running = frame.filter(pl.col("started_us").is_not_null())
+        # The transactions of one job share their worker's time, which counts once.
+        running = frame.filter(pl.col("from_us").is_not_null()).unique(["bucket", "h", *JOB])
         swept = [
-            (h, bucket, *_sweep(rows["started_us"].to_numpy(), rows["stopped_us"].to_numpy()))
+            (h, bucket, *_sweep(rows["from_us"].to_numpy(), rows["until_us"].to_numpy()))
             for (h, bucket), rows in running.group_by("h", "bucket")
         ]
         names = ("h", "bucket", "busy_us", "any_us", "running_max")
@@ -176,10 +182,10 @@ def _of_workers(frames: Frames) -> Frames:
     itself. The last row is held until the next one is known.
     """
     left: pl.DataFrame | None = None
-    for frame in frames:
-        timed = frame.with_columns(execution_us("h").alias("busy_us"))
+    for frame in whole(frames, _TOGETHER):
+        timed = frame.with_columns(share_us(*_TOGETHER))
         work = timed.group_by("h", "worker").agg(
-            pl.len().alias("transactions"), pl.col("busy_us").sum()
+            pl.len().alias("transactions"), pl.col("took_us").sum().alias("busy_us")
         )
         yield of_kind(_WORKER, work)
         rows = frame.select(

@@ -10,7 +10,8 @@ import polars as pl
 
 from ...history.schema import Verdict
 from ..answers.result import JsonObject
-from ..rows.coded_columns import execution_us, is_remote
+from ..rows.coded_columns import executed_at, is_remote
+from ..rows.jobs import JOB, executed
 
 CLASSES_MAX = 1_000
 """Classes that a partition counts by themselves: those with the most transactions."""
@@ -18,6 +19,8 @@ TABLES_MAX = 8
 """Tables that the name of a class has."""
 OTHERS = "other classes"
 SUMS = ("count", "aborted", "timed", "work_us")
+TIMED = ("name", "file", "number", *JOB, "is_timed")
+"""The columns of what an applier executed in a known time, see `jobs.py`."""
 
 
 class Class(NamedTuple):
@@ -40,22 +43,36 @@ class Class(NamedTuple):
         return self.aborted * self.work_us // self.timed if self.timed else None
 
 
-def of_class(frame: pl.DataFrame, tables: pl.Expr) -> pl.DataFrame:
-    """Counts the transactions of one history by class: `name`, and `SUMS`."""
-    certified = pl.col("verdict") == Verdict.CERTIFIED.value
-    took = pl.when(certified & is_remote()).then(execution_us("h"))
+def with_class(frame: pl.DataFrame, tables: pl.Expr) -> pl.DataFrame:
+    """Returns the transactions of one history with their class (`name`)."""
     known = tables.list.sort()
     more = pl.when(known.list.len() > TABLES_MAX).then(pl.lit(", ...")).otherwise(pl.lit(""))
     named = known.list.head(TABLES_MAX).list.join(", ") + more
     written = pl.col("write_set").list.len().fill_null(0) > 0
     name = pl.when(known.list.len() > 0).then(named).when(~written).then(pl.lit(""))
-    rows = frame.select(name=name, aborted=~certified, took=took)
-    return rows.group_by("name").agg(
+    return frame.with_columns(name=name)
+
+
+def of_class(frame: pl.DataFrame) -> pl.DataFrame:
+    """Counts transactions by class: `name`, and `SUMS` without the last one."""
+    certified = pl.col("verdict") == Verdict.CERTIFIED.value
+    is_timed = executed_at().is_not_null() & pl.col("started_us").is_not_null()
+    return frame.group_by("name").agg(
         pl.len().cast(pl.Int64).alias("count"),
-        pl.col("aborted").sum().cast(pl.Int64),
-        pl.col("took").count().cast(pl.Int64).alias("timed"),
-        pl.col("took").sum().alias("work_us"),
+        (~certified).sum().cast(pl.Int64).alias("aborted"),
+        (certified & is_remote() & is_timed).sum().cast(pl.Int64).alias("timed"),
     )
+
+
+def timed(frame: pl.DataFrame) -> pl.DataFrame:
+    """Returns the transactions that an applier executed in a known time, as `TIMED`."""
+    certified = pl.col("verdict") == Verdict.CERTIFIED.value
+    return executed(frame).with_columns(is_timed=certified).select(TIMED)
+
+
+def work_of_class(ran: pl.DataFrame) -> pl.DataFrame:
+    """Returns the execution time by class, of rows of `TIMED` with their share of a job's time."""
+    return ran.filter("is_timed").group_by("name").agg(pl.col("took_us").sum().alias("work_us"))
 
 
 def most_used(counts: pl.DataFrame) -> pl.DataFrame:

@@ -32,7 +32,7 @@ from ..rows.stretches import (
     totals,
 )
 from ..rows.surveyed_history import History
-from ..spark.walks import Frames, concatenated, in_order, walk, whole
+from ..spark.walks import Frames, concatenated, in_order, walk
 from . import ages
 from .classes import ranked
 from .contention import HotItems, conflict_rows, hot_items
@@ -282,8 +282,7 @@ def _unpurged(log: Log, history: History) -> Iterable[Row]:
 
     def stretches(frames: Frames) -> Frames:
         mine, everyones = Stretches(h), Stretches(h)
-        for frame in whole(frames, ("h", "number")):
-            known = lengths.known(frame)
+        for known in lengths.known(frames):
             yield from _marked(mine.take(by_writers(known)), is_all=False)
             yield from _marked(everyones.take(by_all_writers(known)), is_all=True)
         yield from _marked(mine.rest(), is_all=False)

@@ -85,13 +85,13 @@ def sampled_rows(log: Log, history: History) -> Sequence[Row]:
     )
 
     def sampled(frames: Frames) -> Frames:
-        left = ITEMS_MAX
-        for frame in frames:
+        left, is_first = ITEMS_MAX, True
+        for frame in lengths.known(frames):
             sizes = frame["write_set"].list.len().fill_null(0).to_numpy()
             # The first row of all is taken whatever its size: an empty sample would tell nothing.
-            taken = rows_within(sizes, left) if left == ITEMS_MAX or sizes[0] <= left else 0
-            yield _as_sampled(lengths.known(frame.head(taken)))
-            left -= int(sizes[:taken].sum())
+            taken = rows_within(sizes, left) if is_first or sizes[0] <= left else 0
+            yield _as_sampled(frame.head(taken))
+            left, is_first = left - int(sizes[:taken].sum()), False
             if taken < len(frame):
                 return
 

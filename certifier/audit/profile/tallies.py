@@ -15,10 +15,19 @@ from pyspark.sql import functions as F
 from ...history.schema import RecordKind, Verdict
 from ..answers.result import JsonObject
 from ..rows.certification_log import Log
+from ..rows.jobs import BORDERS, JOB, shared, shares
 from ..rows.surveyed_history import History
 from ..spark.walks import Frames, concatenated, of_kind, shaped, walk
 from . import ages
-from .classes import Class, most_used, of_class
+from .classes import (
+    OTHERS,
+    Class,
+    most_used,
+    of_class,
+    timed,
+    with_class,
+    work_of_class,
+)
 from .held import Parts, is_known, parts_of
 from .holders import HOLDER, holders, reports_of
 
@@ -29,7 +38,7 @@ BARS = 120
 BARS_MAX = 1_000
 WIDTHS_US = tuple(seconds * 1_000_000 for seconds in (1, 10, 60, 600, 3_600, 86_400))
 _PAIR, _PART, _USED, _LOST, _ALONE, _CLASS, _AGE, _OLDEST, _DISTANCE, _COLLECTION, _HEAT = range(11)
-_HOLDER = 11
+_HOLDER, _CUT = 11, 12
 _ADDED = ("what", "name", "part")
 _NUMBERS = ("count", "aborted", "timed", "work_us")
 _TALLY = pl.Schema(
@@ -40,6 +49,8 @@ _TALLY = pl.Schema(
         **dict.fromkeys(("name", "other", "verdict"), pl.String()),
         **dict.fromkeys(("aborted", "timed", "work_us", "most", "place", "purged"), pl.Int64()),
         **HOLDER,
+        **dict.fromkeys(("file", "number", *JOB), pl.Int64()),
+        **dict.fromkeys(("is_timed", *BORDERS), pl.Boolean()),
     }
 )
 
@@ -107,7 +118,8 @@ def tallies(log: Log, history: History, hot: Sequence[int]) -> Tallies:
         "write_keys",
         "read_set",
         "read_keys",
-        "h",
+        F.xxhash64("_metadata.file_path").alias("file"),
+        "number",
         "place",
         "version",
         "snapshot_version",
@@ -123,16 +135,24 @@ def tallies(log: Log, history: History, hot: Sequence[int]) -> Tallies:
     )
 
     def counted(frames: Frames) -> Frames:
-        added, oldest = _EMPTY, _EMPTY
+        added, oldest, cut = _EMPTY, _EMPTY, _EMPTY
         for rows in frames:
             yield _collected(rows, parts)
-            frame = rows.filter(pl.col("kind") == RecordKind.TRANSACTION.value)
+            transactions = rows.filter(pl.col("kind") == RecordKind.TRANSACTION.value)
+            frame = with_class(transactions, tables_of())
             yield from _counted(frame, width)
             yield _heat(frame, parts, hot)
-            added = _added(pl.concat([added, *_many(frame)]))
+            ran = shares(timed(frame), ("file",))
+            cut = pl.concat([cut, _tally(_CUT, ran.cut)])
+            added = _added(pl.concat([added, *_many(frame), _work(ran.known)]))
             oldest = ages.first_of(pl.concat([oldest, _tally(_OLDEST, ages.oldest(frame))]))
         of_class = pl.col("what") == _CLASS
-        yield _tally(_CLASS, most_used(added.filter(of_class)))
+        classes = most_used(added.filter(of_class))
+        yield _tally(_CLASS, classes)
+        is_told = pl.col("name").is_in(classes["name"].to_list(), nulls_equal=True)
+        yield cut.with_columns(
+            pl.when(is_told).then("name").otherwise(pl.lit(OTHERS)).alias("name")
+        )
         yield added.filter(~of_class)
         yield oldest
 
@@ -158,7 +178,9 @@ def _told(found: pl.DataFrame) -> Tallies:
             told.parts[part, name] += count
         else:
             of_name[what][name] += count
-    for row in _added(found.filter(pl.col("what").is_in([_CLASS, _AGE, _DISTANCE]))).to_dicts():
+    many = found.filter(pl.col("what").is_in([_CLASS, _AGE, _DISTANCE]))
+    work = _work(shared(found.filter(pl.col("what") == _CUT), ()))
+    for row in _added(pl.concat([many, work])).to_dicts():
         if row["what"] == _CLASS:
             told.classes.append(Class(row["name"], *(row[name] for name in _NUMBERS)))
         elif row["what"] == _AGE:
@@ -202,10 +224,15 @@ def _heat(frame: pl.DataFrame, parts: Parts, hot: Sequence[int]) -> pl.DataFrame
 def _many(frame: pl.DataFrame) -> list[pl.DataFrame]:
     """Returns the counts of a frame that may have many values: classes, ages and distances."""
     return [
-        _tally(_CLASS, of_class(frame, tables_of())),
+        _tally(_CLASS, of_class(frame)),
         _tally(_AGE, ages.ages(frame)),
         _tally(_DISTANCE, ages.distances(frame)),
     ]
+
+
+def _work(ran: pl.DataFrame) -> pl.DataFrame:
+    """Returns the execution time by class."""
+    return _tally(_CLASS, work_of_class(ran))
 
 
 def _added(rows: pl.DataFrame) -> pl.DataFrame:

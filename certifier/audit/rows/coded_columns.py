@@ -53,16 +53,6 @@ def is_applied() -> pl.Expr:
     return is_remote() & (pl.col("started_tick").fill_null(0) > 0)
 
 
-def execution_us(*history: str) -> pl.Expr:
-    """Returns the execution time of a transaction in microseconds, without the wait for its turn to
-    commit; null if not known. Transactions that a worker executed as one job share its time;
-    `history` are the columns that name a row's history.
-    """
-    took = executed_at() - pl.col("started_us")
-    job = pl.len().over(*history, "worker", "started_us", "executed_us")
-    return pl.when(took.is_not_null()).then(pl.max_horizontal(took, pl.lit(0)) // job)
-
-
 def executed_at() -> pl.Expr:
     """Returns the time at which a transaction's execution ended, in microseconds since 1970, as far
     as its log has it.

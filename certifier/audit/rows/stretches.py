@@ -20,7 +20,6 @@ from ..spark.walks import Frames, Walk, in_order, walk
 from .certification_log import Log
 from .coded_columns import (
     CERTIFIED,
-    execution_us,
     has_items,
     is_kind,
     is_remote,
@@ -28,6 +27,7 @@ from .coded_columns import (
     verdict_number,
 )
 from .critical_path import Ints, chain, epochs, filled, waits
+from .jobs import with_shares
 from .once import once
 from .pace import BUCKETS
 
@@ -69,12 +69,12 @@ class Lengths(NamedTuple):
 
     constants: pl.DataFrame
 
-    def known(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Returns the rows with the `length` of each: its execution time if such times are known,
-        else 1; and its `bucket`: which of `BUCKETS` parts of the time if known, else of the rows.
+    def known(self, frames: Frames) -> Frames:
+        """Yields rows in order with the `length` of each: its execution time if such times are
+        known, else 1; and its `bucket`: which of `BUCKETS` parts of the time if known, else of the
+        rows. Rows of one number are in one frame.
         """
-        told = rows.join(self.constants, "h", "left", maintain_order="left")
-        took = pl.coalesce(execution_us("h"), "unit")
+        took = pl.coalesce("took_us", "unit")
         since = pl.col("decided_us") - pl.col("begin_us")
         at = (
             pl.when(pl.col("dated"))
@@ -83,7 +83,9 @@ class Lengths(NamedTuple):
         )
         bucket = at.floordiv(pl.col("bucket_size")).clip(0, BUCKETS - 1).fill_null(0)
         length = pl.when(pl.col("measured")).then(took).otherwise(pl.col("unit"))
-        return told.with_columns(length.alias("length"), bucket.alias("bucket"))
+        for rows in with_shares(frames):
+            told = rows.join(self.constants, "h", "left", maintain_order="left")
+            yield told.with_columns(length.alias("length"), bucket.alias("bucket"))
 
 
 def lengths_of(log: Log) -> Lengths:
@@ -196,7 +198,7 @@ def measured_by_stamps(log: Log) -> Sequence[Row]:
     lengths = lengths_of(log)
 
     def stretches(frames: Frames) -> Frames:
-        return measured(by_stamps(lengths.known(frame)) for frame in frames)
+        return measured(by_stamps(rows) for rows in lengths.known(frames))
 
     return measure(scheduled_rows(log), stretches)
 

@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
 from ..spark.walks import Frames, of_kind, walk
-from .coded_columns import execution_us, has_items, is_applied, is_remote
+from .coded_columns import executed_at, has_items, is_applied, is_remote
 from .foreign import intervals
+from .jobs import BORDERS, JOB, executed, shared, shares
 
 NAMES = ("observer", "history")
 TELLING = (RecordKind.START.value, RecordKind.SETTINGS.value)
@@ -31,7 +32,7 @@ BEGIN = (
 )
 MILESTONE_ROWS = 1 << 14
 """Rows between two milestones of a history."""
-_FILE, _TURN, _COLLECTION, _ASSIGNED, _MILESTONE, _USED, _REPORT = range(7)
+_FILE, _TURN, _COLLECTION, _ASSIGNED, _MILESTONE, _USED, _REPORT, _CUT = range(8)
 PACED = ("certified", "remote", "stamped", "timed", "ticked", "alone", "work_us", "alone_us")
 """Sums of `Pace`."""
 _PACED = tuple(f"paced_{name}" for name in PACED)
@@ -78,6 +79,7 @@ _LASTS = tuple(name for each in LASTS for name in (f"last_{each}_at", f"last_{ea
 REPORTED = ("reported_place", "reported_sequence")
 _INTERVAL = ("first", "last", "given")
 _FILE_SAYS = ("file", "size", "modified_us")
+_RAN = ("file_hash", *NAMES, "number", *JOB, "is_timed", "is_alone")
 _READ = pl.Schema(
     {
         **dict.fromkeys(("what",), pl.Int32()),
@@ -86,6 +88,8 @@ _READ = pl.Schema(
         **dict.fromkeys(("file_hash", "size", "modified_us"), pl.Int64()),
         **dict.fromkeys((*BEGIN, "assigned", "part", *_INTERVAL, *REPORTED), pl.Int64()),
         "origin": pl.String(),
+        **dict.fromkeys(JOB, pl.Int64()),
+        **dict.fromkeys(("is_timed", "is_alone", *BORDERS), pl.Boolean()),
     }
 )
 
@@ -139,11 +143,11 @@ def survey(files: DataFrame) -> Survey:
         *_APPLIED,
     )
     read = pl.DataFrame(walk(rows, _read, _READ).toArrow(), schema=_READ)
-    told = {kind: read.filter(pl.col("what") == kind) for kind in range(7)}
-    of_file = told[_FILE].group_by("file_hash").agg(pl.col(_FILE_SAYS).max())
+    told = {kind: read.filter(pl.col("what") == kind) for kind in range(8)}
+    of_files = pl.concat([told[_FILE], _work(shared(told[_CUT], NAMES))], how="diagonal")
+    of_file = of_files.group_by("file_hash").agg(pl.col(_FILE_SAYS).max())
     parts = (
-        told[_FILE]
-        .group_by("file_hash", *NAMES)
+        of_files.group_by("file_hash", *NAMES)
         .agg(
             *[pl.col(str(name)).sum() for name in _SUMS],
             *[pl.col(name).min() for name in _LEAST],
@@ -188,8 +192,7 @@ _APPLIED = (
 
 
 def _read(frames: Frames) -> Frames:
-    for rows in frames:
-        frame = rows.with_columns(execution_us(*NAMES).alias("took_us"))
+    for frame in frames:
         collection = pl.col("kind") == RecordKind.COLLECTION.value
         joins = (pl.col("kind") == RecordKind.VIEW_CHANGE.value) & pl.col("resets_clock")
         turns = frame.filter(pl.col("kind").is_in(TELLING) | joins)
@@ -197,6 +200,9 @@ def _read(frames: Frames) -> Frames:
         given = (pl.col("verdict") == Verdict.CERTIFIED.value) & ~pl.col("gtid_brought")
         assigned = frame.filter(given & pl.col("gtid_source").is_not_null())
         yield of_kind(_FILE, frame.group_by("file_hash", *NAMES).agg(_counts()))
+        ran = shares(_ran(frame), ("file_hash", *NAMES))
+        yield of_kind(_FILE, _work(ran.known))
+        yield of_kind(_CUT, ran.cut)
         yield of_kind(_TURN, turns.select(*NAMES, "kind", "settings", *BEGIN))
         yield of_kind(_COLLECTION, collections.select(*NAMES, "number", "collected_version"))
         counts = assigned.group_by(*NAMES, "gtid_source").agg(pl.len().alias("assigned"))
@@ -250,6 +256,23 @@ def _intervals_of(numbers: NDArray[np.int64]) -> Iterator[tuple[int, ...]]:
     ends = np.append(begins[1:], len(ordered))
     columns = ordered[begins], ordered[ends - 1], ends - begins
     yield from zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _ran(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows that an applier executed in a known time, and which count in `Pace`."""
+    is_timed = pl.col("verdict") == Verdict.CERTIFIED.value
+    is_timed &= pl.col("kind") == RecordKind.TRANSACTION.value
+    ran = executed(rows).with_columns(is_timed=is_timed, is_alone=~pl.col("has_items_write_set"))
+    return ran.select(_RAN)
+
+
+def _work(ran: pl.DataFrame) -> pl.DataFrame:
+    """Returns for each file and history in it the sums of `Pace` of execution times."""
+    timed = ran.filter("is_timed")
+    return timed.group_by("file_hash", *NAMES).agg(
+        pl.col("took_us").sum().alias("paced_work_us"),
+        pl.col("took_us").filter("is_alone").sum().alias("paced_alone_us"),
+    )
 
 
 def _counts() -> list[pl.Expr]:
@@ -325,18 +348,16 @@ def _counts() -> list[pl.Expr]:
 
 
 def _paced_sums(certified: pl.Expr) -> dict[str, pl.Expr]:
-    """Returns the sums of `Pace` over certified transactions, by name."""
-    remote, took = certified & is_remote(), pl.col("took_us")
-    alone = remote & ~pl.col("has_items_write_set")
+    """Returns the counts of `Pace` among certified transactions, by name."""
+    remote = certified & is_remote()
+    timed = executed_at().is_not_null() & pl.col("started_us").is_not_null()
     sums = {
         "certified": certified,
         "remote": remote,
         "stamped": remote & pl.col("sequence_number").is_not_null(),
-        "timed": remote & took.is_not_null(),
+        "timed": remote & timed,
         "ticked": certified & pl.col("committed_tick").is_not_null(),
-        "alone": alone,
-        "work_us": pl.when(remote).then(took),
-        "alone_us": pl.when(alone).then(took),
+        "alone": remote & ~pl.col("has_items_write_set"),
     }
     return {f"paced_{name}": what for name, what in sums.items()}
 
