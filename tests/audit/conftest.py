@@ -8,11 +8,14 @@ from pyspark.sql import SparkSession
 from selenium.webdriver import Chrome
 
 from groupcert.certifier.audit.audit_run import page
+from groupcert.certifier.audit.spark import walks
 from groupcert.certifier.audit.spark.spark_session import spark_session
 from tests.audit.audited import Audited, audit_of_all_scenes
-from tests.audit.java_options import FAST_START
+from tests.audit.java_options import COLUMN_LIMIT, FAST_START
 from tests.audit.report_pages import WIDTHS, Look
 from tests.browser import opened
+
+FRAME_ROWS = 4_999
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +29,14 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.driver.extraJavaOptions": FAST_START,
+        "spark.driver.extraJavaOptions": f"{FAST_START} {COLUMN_LIMIT}",
         "spark.sql.parquet.columnarReaderBatchSize": "128",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "4999",
+        walks.BATCH_ROWS: str(FRAME_ROWS),
     }
-    with spark_session(settings=settings) as session:
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walks, "FRAME_ROWS", FRAME_ROWS)
+        with spark_session(settings=settings) as session:
+            yield session
 
 
 @pytest.fixture(scope="session")

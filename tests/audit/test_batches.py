@@ -22,6 +22,7 @@ from groupcert.certifier.audit.profile import profile
 from groupcert.certifier.audit.proof import proof
 from groupcert.certifier.audit.rows import states, stretches
 from groupcert.certifier.audit.rows.certification_log import Log
+from groupcert.certifier.audit.spark import walks
 from groupcert.certifier.audit.verify import verify
 from groupcert.certifier.history.schema import Cursor, Row
 from groupcert.members.certification_log.files import write_file
@@ -30,7 +31,6 @@ from tests.audit.histories import OPENED_US, Workload, random_order, rows_of
 JOBS = (verify, agree, isolation, apply, proof, profile)
 WORKLOAD = Workload(transactions=240, items=40, block_size=7, period=0)
 MEMBERS = ("m1", "m2")
-BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 TABLES = ("shop.orders", "shop.lines", "bank.account")
 JOB_MAX = 6
 SELDOM = pytest.mark.nightly
@@ -70,9 +70,8 @@ def write(folder: Path, rows: Sequence[Row], cuts: Iterable[int]) -> None:
         cursor, begin = file.cursor, end
 
 
-def told(spark: SparkSession, folder: Path, batch_rows: int) -> Leaves:
+def told(spark: SparkSession, folder: Path) -> Leaves:
     """Returns all that the jobs tell of a log."""
-    spark.conf.set(BATCH_ROWS, batch_rows)
     log = Log(spark, [str(folder)])
     log.opened_us = OPENED_US
     found: Leaves = {}
@@ -104,18 +103,9 @@ def number(row: Row, name: str) -> int:
     return value
 
 
-@pytest.fixture
-def restored(spark: SparkSession) -> Iterator[SparkSession]:
-    """Yields Spark, whose batches are as they were afterwards."""
-    before = spark.conf.get(BATCH_ROWS)
-    assert before
-    yield spark
-    spark.conf.set(BATCH_ROWS, before)
-
-
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=SELDOM) for seed in range(2, 6))])
 def test_no_figure_depends_on_where_a_batch_or_a_file_ends(
-    restored: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(states, "SEGMENT_ROWS", 100)
     monkeypatch.setattr(stretches, "STRETCH_ROWS_MAX", 105)
@@ -129,7 +119,7 @@ def test_no_figure_depends_on_where_a_batch_or_a_file_ends(
         # The last of these rows is within a job: another one of it stands in the next file.
         cut = chance.sample([each for each in jobs[name] if len(each) > 1], 3)
         write(tmp_path / "cut", rows, [rows.index(job[0]) + 1 for job in cut])
-    whole = told(restored, tmp_path / "whole", 65_536)
+    whole = told(spark, tmp_path / "whole")
     for observer, name in enumerate(MEMBERS):
         times = [
             (number(job[0], "executed_us") - number(job[0], "started_us"), len(job))
@@ -146,7 +136,10 @@ def test_no_figure_depends_on_where_a_batch_or_a_file_ends(
         assert whole[f"profile.0.parallelism.{observer}.work"] == work
     assert f"profile.4.{SAMPLE}" in whole
     for batch_rows in (chance.choice((2, 3, 5)), chance.choice((7, 11, 13, 17, 19, 23, 29, 31))):
-        other = told(restored, tmp_path / "cut", batch_rows)
+        monkeypatch.setattr(walks, "FRAME_ROWS", batch_rows)
+        # That of the survey, which sets it for all that follows.
+        spark.conf.set(walks.BATCH_ROWS, batch_rows)
+        other = told(spark, tmp_path / "cut")
         assert whole.keys() == other.keys()
         differs = [leaf for leaf, value in whole.items() if other[leaf] != value]
         assert not differs, (batch_rows, [(leaf, whole[leaf], other[leaf]) for leaf in differs[:9]])

@@ -39,6 +39,21 @@ def test_rows_are_counted_by_the_ends_of_files(
     assert not has_few_rows([str(one), str(one)])
 
 
+def test_items_and_bytes_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = pa.array([list(range(10)), [], None], pa.list_(pa.int64()))
+    rows = pa.table({"write_set": items, "read_set": items, "other_set": items})
+    parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=2)
+    size = sum(part.bytes for part in footers._sizes(tmp_path / "a.parquet"))
+    monkeypatch.setattr(footers, "FEW_ITEMS", 24)
+    monkeypatch.setattr(footers, "FEW_BYTES", size)
+    assert has_few_rows([str(tmp_path)])
+    monkeypatch.setattr(footers, "FEW_ITEMS", 23)
+    assert not has_few_rows([str(tmp_path)])
+    monkeypatch.setattr(footers, "FEW_ITEMS", 24)
+    monkeypatch.setattr(footers, "FEW_BYTES", size - 1)
+    assert not has_few_rows([str(tmp_path)])
+
+
 def test_a_log_whose_rows_cannot_be_counted_quickly_has_many(tmp_path: Path) -> None:
     (tmp_path / "broken.parquet").write_bytes(b"no Parquet")
     (tmp_path / "empty").mkdir()

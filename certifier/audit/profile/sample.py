@@ -29,6 +29,8 @@ from ..spark.walks import Frames, in_order, walk
 ROWS_MAX = 100_000
 ITEMS_MAX = 1_000_000
 """Items that the transactions of a sample wrote, but for one that alone wrote more."""
+KEY_BYTES = 64
+"""A longer key counts as several items: the driver holds them all."""
 SOURCE = "00000000-0000-4000-8000-000000000001"
 """Of the GTIDs in a sample."""
 _NUMBERS = ("commit_parent", "commit_id", "domain_id", "duration_us")
@@ -87,7 +89,7 @@ def sampled_rows(log: Log, history: History) -> Sequence[Row]:
     def sampled(frames: Frames) -> Frames:
         left, is_first = ITEMS_MAX, True
         for frame in lengths.known(frames):
-            sizes = frame["write_set"].list.len().fill_null(0).to_numpy()
+            sizes = frame.select(_size()).to_series().to_numpy()
             # The first row of all is taken whatever its size: an empty sample would tell nothing.
             taken = rows_within(sizes, left) if is_first or sizes[0] <= left else 0
             yield _as_sampled(frame.head(taken))
@@ -105,6 +107,12 @@ def _as_sampled(rows: pl.DataFrame) -> pl.DataFrame:
     transaction = (pl.col("verdict") == Verdict.CERTIFIED.value) & is_remote()
     length = pl.when("measured").then("length").alias("duration_us")
     return rows.filter(view | transaction).with_columns(view, length).select(list(_SAMPLED))
+
+
+def _size() -> pl.Expr:
+    """Returns the number of items that a transaction wrote; more, if their keys are long."""
+    long = pl.col("write_keys").list.eval(pl.element().str.len_bytes()).list.sum() // KEY_BYTES
+    return pl.max_horizontal(pl.col("write_set").list.len(), long, pl.lit(0)).cast(pl.Int64)
 
 
 def rows_within(sizes: Ints, items_max: int) -> int:

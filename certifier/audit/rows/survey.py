@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
-from ..spark.walks import Frames, of_kind, walk
+from ..spark.walks import WINDOW_ROWS, Frames, limit_batches, of_kind, walk
 from .coded_columns import executed_at, has_items, is_applied, is_remote
 from .foreign import intervals
 from .jobs import BORDERS, JOB, executed, shared, shares
@@ -65,6 +65,7 @@ _LEAST = (
 )
 _MOST = (
     "format_version",
+    "window_bytes",
     "last_number",
     "last_place",
     "last_version",
@@ -139,8 +140,9 @@ def survey(files: DataFrame) -> Survey:
         *REPORTED,
         F.when(elsewhere, F.col("snapshot_set")).alias("executed_elsewhere"),
         *[F.col(name).isNotNull().alias(f"has_{name}") for name in _SETS],
-        *[has_items(name).alias(f"has_items_{name}") for name in ("read_set", "write_set")],
+        *[has_items(name).alias(f"has_items_{name}") for name in _ITEMS],
         *_APPLIED,
+        _bytes().alias("bytes"),
     )
     read = pl.DataFrame(walk(rows, _read, _READ).toArrow(), schema=_READ)
     told = {kind: read.filter(pl.col("what") == kind) for kind in range(8)}
@@ -162,6 +164,7 @@ def survey(files: DataFrame) -> Survey:
         .join(of_file, "file_hash")
         .drop("file_hash")
     )
+    limit_batches(files.sparkSession, max(parts["window_bytes"], default=0))
     assigned = told[_ASSIGNED].group_by(*NAMES, "gtid_source").agg(pl.col("assigned").sum())
     return Survey(
         files=parts.sort(*NAMES, "first_number"),
@@ -177,6 +180,14 @@ def survey(files: DataFrame) -> Survey:
     )
 
 
+def _bytes() -> Column:
+    """Returns the bytes of the columns of a row that may be long."""
+    items = [8 * F.coalesce(F.size(name).cast("long"), F.lit(0)) for name in _ITEMS]
+    return F.octet_length(F.concat_ws("", *_TEXTS)) + items[0] + items[1]
+
+
+_ITEMS = ("read_set", "write_set")
+_TEXTS = ("write_keys", "read_keys", "snapshot_set", "stable_set", "settings", "tables")
 _SETS = ("read_set", "snapshot_set", "stable_set")
 _DECIDED = ("decided_us", "resets_clock", "snapshot_version", "gtid_source", "gtid_brought")
 _APPLIED = (
@@ -192,6 +203,7 @@ _APPLIED = (
 
 
 def _read(frames: Frames) -> Frames:
+    window = pl.col("bytes").rolling_sum(WINDOW_ROWS, min_samples=1).max().alias("window_bytes")
     for frame in frames:
         collection = pl.col("kind") == RecordKind.COLLECTION.value
         joins = (pl.col("kind") == RecordKind.VIEW_CHANGE.value) & pl.col("resets_clock")
@@ -199,7 +211,7 @@ def _read(frames: Frames) -> Frames:
         collections = frame.filter(collection & pl.col("collected_version").is_not_null())
         given = (pl.col("verdict") == Verdict.CERTIFIED.value) & ~pl.col("gtid_brought")
         assigned = frame.filter(given & pl.col("gtid_source").is_not_null())
-        yield of_kind(_FILE, frame.group_by("file_hash", *NAMES).agg(_counts()))
+        yield of_kind(_FILE, frame.group_by("file_hash", *NAMES).agg(*_counts(), window))
         ran = shares(_ran(frame), ("file_hash", *NAMES))
         yield of_kind(_FILE, _work(ran.known))
         yield of_kind(_CUT, ran.cut)

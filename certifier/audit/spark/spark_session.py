@@ -29,6 +29,7 @@ from ... import audit
 from ...history import schema
 from ..answers.errors import SparkFailed
 from .java import Java, find_java
+from .walks import BATCH_ROWS, FRAME_ROWS
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
 _RAISED = re.compile(r"^\w[\w.]*(?:Error|Exception|Exit|Interrupt): .*$", re.MULTILINE)
@@ -40,14 +41,13 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    BATCH_ROWS: str(FRAME_ROWS),
     # A task for each 32 MB, so that no core waits long for the other's last one; but not for each
     # small file.
     "spark.sql.files.maxPartitionBytes": "32m",
     "spark.sql.files.openCostInBytes": "1m",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "32m",
-    # No limit: below it Spark measures every column of a batch after each row, which takes 20 times
-    # as long as all else that it does with the row.
+    # No limit: their rows are limited where they are large, see `limit_batches`.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
     # Each function of columns would tell Java where in Python it was called.

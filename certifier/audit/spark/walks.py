@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,6 +24,15 @@ from pyspark.sql.types import (
     StructType,
 )
 
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+"""Spark's setting of how many rows it sends to a worker at a time."""
+BATCH_BYTES = 64 << 20
+"""Bytes that these have, about: a column of 2 GB ends the audit, whatever memory there is."""
+FRAME_ROWS = 65_536
+"""Rows of a frame. A frame costs a walk milliseconds, however small it is: small batches become one
+frame, up to `BATCH_BYTES`.
+"""
+WINDOW_ROWS = 64
 Frames: TypeAlias = Iterator[pl.DataFrame]
 Walk: TypeAlias = Callable[[Frames], Iterable[pl.DataFrame]]
 
@@ -44,13 +53,40 @@ def walk(rows: DataFrame, function: Walk, schema: pl.Schema) -> DataFrame:
     target = pa.schema([(field.name, lists.get(field.name, field.type)) for field in made])
 
     def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        frames = (pl.DataFrame(batch) for batch in given)
-        for frame in function(frames):
+        for frame in function(_frames(given)):
             if len(frame):
                 table = shaped(frame, schema).to_arrow(compat_level=pl.CompatLevel.oldest())
                 yield from (table.cast(target) if lists else table).to_batches()
 
     return rows.mapInArrow(batches, _spark_schema(empty))
+
+
+def limit_batches(spark: SparkSession, window_bytes: int) -> None:
+    """Limits the rows of batches that are made from now on, so that they have some `BATCH_BYTES`.
+
+    Spark has a limit of bytes, but measures every column of a batch after each row then, which
+    takes 20 times as long as all else that it does with the row.
+
+    Args:
+        window_bytes: most bytes that `WINDOW_ROWS` rows have that follow one another.
+    """
+    rows = max(WINDOW_ROWS * BATCH_BYTES // max(window_bytes, 1), 1)
+    asked = spark.sparkContext.getConf().get(BATCH_ROWS) or FRAME_ROWS
+    spark.conf.set(BATCH_ROWS, min(rows, FRAME_ROWS, int(asked)))
+
+
+def _frames(batches: Iterable[pa.RecordBatch]) -> Frames:
+    """Yields the rows of batches, of several at once where they are small."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if held and (rows > FRAME_ROWS or size > BATCH_BYTES):
+            yield pl.DataFrame(pa.Table.from_batches(held))
+            held, rows, size = [], batch.num_rows, batch.nbytes
+        held.append(batch)
+    if held:
+        yield pl.DataFrame(pa.Table.from_batches(held))
 
 
 def in_order(rows: DataFrame, keys: Sequence[str], order: Sequence[str]) -> DataFrame:
