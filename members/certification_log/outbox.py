@@ -170,6 +170,14 @@ class KeptHistory:
     def start(self) -> None:
         """Begins to write, from where an earlier process was."""
 
+    def hurry(self) -> None:
+        """Writes what waits and is committed, however new."""
+
+    @property
+    def hurries(self) -> bool:
+        """True until that is written."""
+        return False
+
     def stop(self, timeout_seconds: float) -> None:
         """Writes all that is committed, and ends."""
 

@@ -69,6 +69,7 @@ class CertificationLogWriter(KeptHistory):
         self._left_bytes = 0
         self._found_rows = outbox.waiting_rows
         self._has_looked = self._is_abandoned = False
+        self._hurries = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="certification-log-writer", daemon=True
@@ -80,6 +81,15 @@ class CertificationLogWriter(KeptHistory):
         if self.outbox.cursor.number:
             self._on_written(self.outbox.cursor)
         self._thread.start()
+
+    def hurry(self) -> None:
+        """Writes what waits and is committed, however new, without being waited for."""
+        self._hurries = self._thread.is_alive() and not self.error
+
+    @property
+    def hurries(self) -> bool:
+        """True until what `hurry` asked for is written, or cannot be."""
+        return self._hurries
 
     def stop(self, timeout_seconds: float) -> None:
         """Writes all that is committed, if the folder takes it in time, and ends; after that it
@@ -108,8 +118,9 @@ class CertificationLogWriter(KeptHistory):
         try:
             prepare()
             while not self._stopping.wait(RETRY_SECONDS if self.error else POLL_SECONDS):
-                if self._is_due or not self._has_looked:
+                if self._is_due or self._hurries or not self._has_looked:
                     self._try()
+                    self._hurries = False
             self._try()
         except Exception as error:
             if not self._is_abandoned:  # Else the store may be closed.
@@ -119,8 +130,8 @@ class CertificationLogWriter(KeptHistory):
     def _is_due(self) -> bool:
         outbox, options = self.outbox, self._options
         waited_seconds = time.monotonic() - outbox.waits_since
-        is_old = outbox.waiting_rows > 0 and waited_seconds >= options.file_seconds
-        return is_old or self._is_file_full
+        is_old = self._hurries or waited_seconds >= options.file_seconds
+        return (is_old and outbox.waiting_rows > 0) or self._is_file_full
 
     @property
     def _is_file_full(self) -> bool:

@@ -255,10 +255,20 @@ class Member:
         versions_max = self.settings.flow_control_lag_max // REPORTS_A_LAG
         if not self._schedule.take_due(now_ms, *news, versions_max):
             return False
+        self._report(stable_version)
+        return True
+
+    def report_last(self, durable_version: int) -> None:
+        """Queues a report for the group before this member leaves, whether or not one is due: it
+        vouches for what is in the files of its certification log.
+        """
+        self._report(self.held.advance(min(durable_version, self.applied_version)))
+
+    def _report(self, stable_version: int) -> None:
         at, (_, place, chain) = self.log_sequence, self.history_cursor
         digest, durable = self.digests.at(at), self.durable_log_sequence
+        news = (self.applied_version, stable_version)
         self.publisher.control(MemberReport(*news, at, digest, durable, place, chain))
-        return True
 
     def report_of(self, incarnation: int) -> tuple[int, int]:
         """Returns the (applied, stable) versions that a run in the view reported last."""

@@ -2,8 +2,9 @@
 
 A member that just left would leave its clients with snapshots that are gone and commits that nobody
 has decided. So transactions that run here may end first, then what they have handed in is decided
-and answered, and only then does the member propose a view without itself. Each step has a limit:
-neither a client that holds a snapshot for ever nor a log that is away keeps a member from stopping.
+and answered, then its certification log is written and told of, and only then does the member
+propose a view without itself. Each step has a limit: neither a client that holds a snapshot for
+ever nor a log that is away keeps a member from stopping.
 """
 
 import asyncio
@@ -16,10 +17,13 @@ from ..core.log_records import Skip
 from ..core.member import Member
 from ..core.views import MemberState
 from ..wire.log_batches import encode_batch
+from .opening import unless_full
 from .runtime import MemberRuntime
 
 RUNNING_SECONDS = 1.5
 """Seconds for transactions that have a snapshot here, or send a large commit."""
+WRITING_SECONDS = 2.0
+"""Seconds for the certification log to have what was decided, so that the last report covers it."""
 DECIDING_SECONDS = 3.0
 """Seconds for the log to order what was handed in, and for the rows to be visible."""
 POLL_SECONDS = 0.01
@@ -34,6 +38,7 @@ async def leave(runtime: MemberRuntime, timeout_s: float) -> None:
     member = runtime.member
     if member.state is MemberState.ONLINE:
         await _finish(runtime)
+        await _vouch(runtime)
     member.leave()
     runtime.send()
     await _until(lambda: member.state not in (MemberState.ONLINE, MemberState.JOINING), timeout_s)
@@ -94,6 +99,21 @@ async def _finish(runtime: MemberRuntime) -> None:
     version = member.certifier.window.newest_version
     left_s = DECIDING_SECONDS - (time.monotonic() - began)
     await _until(lambda: is_over() or runtime.committed_version >= version, left_s)
+
+
+async def _vouch(runtime: MemberRuntime) -> None:
+    """Writes the certification log so far, and tells the group its chain: for what this run has not
+    told, its own copy is the only witness.
+    """
+    writer, member = runtime.history_writer, runtime.member
+    if writer is None or member.state is not MemberState.ONLINE:
+        return
+    unless_full(runtime.save)
+    writer.hurry()
+    await _until(lambda: not writer.hurries, WRITING_SECONDS)
+    if member.state is MemberState.ONLINE and runtime.is_whole:
+        member.report_last(runtime.durable_version)
+        runtime.send()
 
 
 def _hand_over(member: Member) -> None:
