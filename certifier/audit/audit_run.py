@@ -28,12 +28,12 @@ from ..history.schema import RecordKind, kind_at, position_at
 from ..pages import page as pages
 from ..position import log_index_of, log_sequence_of
 from .agree.beside import BESIDE, beside
+from .answers.causes import Told, told_once
 from .answers.errors import SparkFailed, UnreadableLog
 from .answers.findings import FINDING, MEANINGS, Code, Finding, Severity
 from .answers.result import SAMPLE, JsonObject, Result
 from .output import MARK, REPORT, SUMMARY, Output
 from .rows.certification_log import SCHEMA, Log
-from .rows.consequences import told_once
 from .rows.items import facts
 from .rows.kept import (
     DOCUMENT,
@@ -409,17 +409,28 @@ def _write_findings(done: _Done, output: Output) -> JsonObject:
     summary.
     """
     log, results = done.log, done.results
-    findings, counts = told_once(list(results.values()))
-    rows = [(*finding[:1], finding.severity, *finding[1:]) for finding in findings]
-    table = log.spark.createDataFrame(rows, FINDING).coalesce(1)
+    told = told_once(list(results.values()))
+    table = log.spark.createDataFrame(_table(told), FINDING).coalesce(1)
     writes: dict[str, Callable[[], None]] = {
         "findings": lambda: output.write_table("findings", table)
     }
-    told = _findings(log, findings, counts)
+    entry = _findings(log, told)
     if log.keeps:
-        writes |= to_keep(log, results, _shown_by_name(told), output)
+        writes |= to_keep(log, results, _shown_by_name(entry), output)
     answers(log.spark, writes, _at_once(log))
-    return told
+    return entry
+
+
+def _table(told: Told) -> list[tuple[object, ...]]:
+    """Returns all findings as rows of `FINDING`, each behind its cause."""
+    rows: list[tuple[object, ...]] = []
+    for cause in told.findings:
+        rows.append((cause.code, cause.severity, *cause[1:], None, None))
+        rows += [
+            (each.code, each.severity, *each[1:], cause.code, cause.place)
+            for each in told.following.get(cause[:4], ())
+        ]
+    return rows
 
 
 def _summary_before(spark: SparkSession, output: Output, since: str | None) -> bytes | None:
@@ -570,8 +581,9 @@ def _versions(spark: SparkSession) -> JsonObject:
     return {"version": spark.version, "master": spark.sparkContext.master, "java": str(java)}
 
 
-def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> JsonObject:
+def _findings(log: Log, told: Told) -> JsonObject:
     """Returns the findings' entry in the summary: all are counted, some of each code are shown."""
+    findings, counts, following = told
     codes = [code for code in Code if counts[code]]
     codes.sort(key=lambda code: (MEANINGS[code].severity != Severity.ERROR, -counts[code]))
     by_code: list[JsonObject] = [
@@ -587,8 +599,8 @@ def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> 
     first = _first(findings, codes)
     known = log.kept.shown if log.kept else {}
     # The rows of the others may not be kept: the audit before has looked them up.
-    told = [each for each in first if _name(each._asdict()) not in known]
-    rows = {_name(each._asdict()): rows for each, rows in zip(told, beside(log, told), strict=True)}
+    new = [each for each in first if _name(each._asdict()) not in known]
+    rows = {_name(each._asdict()): rows for each, rows in zip(new, beside(log, new), strict=True)}
     of_severity: Counter[str] = Counter()
     for code in codes:
         of_severity[MEANINGS[code].severity] += counts[code]
@@ -597,9 +609,23 @@ def _findings(log: Log, findings: Sequence[Finding], counts: "Counter[str]") -> 
         "warnings": of_severity[Severity.WARNING],
         "by_code": by_code,
         "first": [
-            _shown(finding) | {**known, **rows}[_name(finding._asdict())] for finding in first
+            _shown(finding)
+            | {"following": _following(following.get(finding[:4], ()))}
+            | {**known, **rows}[_name(finding._asdict())]
+            for finding in first
         ],
     }
+
+
+def _following(findings: Iterable[Finding]) -> list[JsonObject]:
+    """Returns by code the number of findings that follow from one, and the place of the first."""
+    of_code: dict[Code, list[int]] = {}
+    for finding in findings:
+        of_code.setdefault(finding.code, []).append(finding.place)
+    return [
+        {"code": code.value, "count": len(places), "place": min(places)}
+        for code, places in of_code.items()
+    ]
 
 
 def _shown_by_name(told: JsonObject) -> dict[str, JsonObject]:

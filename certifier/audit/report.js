@@ -117,9 +117,15 @@ function findings() {
     for (const finding of mine) details.append(element("div", {class: `finding ${finding.severity}-edge`},
       element("b", {}, `log ${finding.log_sequence}, record ${finding.log_index}`),
       element("span", {}, ` ${!finding.kind || finding.kind === "transaction" ? "" : `· ${finding.kind.replaceAll("_", " ")} `}· at ${finding.observer ? named(finding) : "all members"}${finding.gtid ? ` · ${finding.gtid}` : ""}`),
-      element("dl", {}, ["expected", "found", "witness"].filter(name => finding[name]).map(name => [element("dt", {}, name), element("dd", {}, finding[name])])), cycleOf(finding), sideBySide(finding)));
+      element("dl", {}, ["expected", "found", "witness"].filter(name => finding[name]).map(name => [element("dt", {}, name), element("dd", {}, finding[name])])), followed(finding), cycleOf(finding), sideBySide(finding)));
     box.append(details);
   });
+}
+/* What may follow from a finding, and is not told beside it. */
+function followed({following}) {
+  if (!following?.length) return null;
+  const told = following.flatMap((each, i) => [i ? ", " : "", element("code", {}, each.code), ` ${count(each.count)} ×`]);
+  return element("p", {class: "links"}, "What may follow from it, as tables/findings has it: ", ...told);
 }
 /* The cycle of a finding. One that follows from a wrong verdict is not told as a finding beside that, but drawn there. */
 const cycles = new Map((part("isolation").cycles ?? []).map(each => [JSON.stringify([each.observer, each.history, each.place]), each]));
@@ -222,12 +228,12 @@ function trust() {
   if (has(isolation.anomalies)) checks(other, isolation.anomalies.map(each => [each.found ? false : each.checked && !isolation.unsearched ? true : null, each.name,
     each.found ? count(each.found) : !each.checked ? "nothing to look at" : isolation.unsearched ? "none where looked for" : "none"]));
   else none(other, missing("isolation"));
-  titled(box, "The chain of each history", has(proof.observers) ? "Each row is tied to the one before it. Reports are what members told the group about their chains, digests what they told about their decisions." + (sum(proof.observers.map(each => each.reports_behind)) ? " Reports behind the end of a history that its member told before this audit began are the warning HISTORY_CUT; what was told later is only counted." : "") : "");
+  titled(box, "The chain of each history", has(proof.observers) ? "Each row is tied to the one before it. Reports are what members told the group about their chains, digests what they told about their decisions. Of the rows behind the last report a history is the only witness: take an export of the log for these." + (sum(proof.observers.map(each => each.reports_behind)) ? " Reports behind the end of a history that its member told before this audit began are the warning HISTORY_CUT; what was told later is only counted." : "") : "");
   if (!has(proof.observers)) return none(box, missing("proof"));
   const digests = proof.observers.some(each => each.digests !== undefined), behind = proof.observers.some(each => each.reports_behind);
-  box.append(table(["member", "rows in the chain", {name: "verified up to", wide: true}, "reports", ...(behind ? ["behind the end"] : []), ...(digests ? ["digests"] : [])], proof.observers.map(each => [member(each),
+  box.append(table(["member", "rows in the chain", {name: "verified up to", wide: true}, "reports", {name: "rows behind the last", wide: true}, ...(behind ? ["behind the end"] : []), ...(digests ? ["digests"] : [])], proof.observers.map(each => [member(each),
     barred(`${count(each.chained)} of ${count(each.rows)}`, each.chained / (each.rows || 1), each.chained < each.rows ? "var(--bad)" : "var(--good)"),
-    each.last_place === null || each.last_place === undefined ? "–" : placed(each.last_place), each.reports, ...(behind ? [each.reports_behind ?? 0] : []), ...(digests ? [each.digests] : [])])));
+    each.last_place === null || each.last_place === undefined ? "–" : placed(each.last_place), each.reports, each.unvouched_rows === null ? "–" : count(each.unvouched_rows), ...(behind ? [each.reports_behind ?? 0] : []), ...(digests ? [each.digests] : [])])));
 }
 
 /* ---- decisions and conflicts ---- */

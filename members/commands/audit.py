@@ -31,7 +31,7 @@ from ...certifier.audit.spark.audit_progress import (
     ProgressLines,
     tasks_text,
 )
-from ...certifier.audit.spark.footers import has_few_rows
+from ...certifier.audit.spark.footers import check_paths, has_few_rows
 from ...certifier.audit.spark.java import is_heap
 from ...certifier.audit.spark.spark_session import spark_session
 from ..errors.usage import InvalidOption, MissingOption
@@ -111,6 +111,8 @@ def audits(options: AuditOptions, again: Callable[[], bool]) -> Iterator[JsonObj
 def _session(options: AuditOptions, settings: dict[str, str]) -> Iterator[SparkSession]:
     """Yields a session; while its Java starts, another thread imports what the jobs need."""
     paths = options.paths if options.since is None else paths_to_read(options.paths, options.since)
+    if options.master is None:
+        check_paths(options.paths)
     few = options.master is None and has_few_rows(paths)
     with ThreadPoolExecutor(1) as ahead:
         ahead.submit(import_modules, options.jobs or known_jobs())

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.agree import agree
+from groupcert.certifier.audit.answers.causes import Told, told_once
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import Result
 from groupcert.certifier.audit.apply import apply
@@ -19,7 +20,6 @@ from groupcert.certifier.audit.isolation import isolation
 from groupcert.certifier.audit.proof import proof
 from groupcert.certifier.audit.rows import states
 from groupcert.certifier.audit.rows.certification_log import Log
-from groupcert.certifier.audit.rows.consequences import told_once
 from groupcert.certifier.audit.verify import verify
 from tests.audit.agreement_scenes import AGREEMENT_SCENES
 from tests.audit.agreement_scenes import WORKLOAD as AGREEMENT
@@ -56,9 +56,13 @@ class Audited(NamedTuple):
     faulty: dict[str, Scene]
     right: dict[str, Scene]
     results: dict[str, Result]
-    told: list[Finding]
-    found: int
+    told: Told
     observers: list[str]
+
+    @property
+    def following(self) -> list[Finding]:
+        """What was told below others."""
+        return [each for mine in self.told.following.values() for each in mine]
 
     def results_of(self, job: str, scenes: Iterable[Callable[[Scene], None]]) -> list[Finding]:
         """What a job has found in the histories of some scenes."""
@@ -84,9 +88,9 @@ def audit_of_all_scenes(spark: SparkSession, folder: Path) -> Audited:
         patch.setattr(states, "SEGMENT_ROWS", 100)
         patch.setattr(isolation, "NEIGHBOURS_MAX", NEIGHBOURS_MAX)
         results = {job.__name__.rpartition(".")[2]: job.run(log) for job in JOBS}
-        findings, counts = told_once([*results.values()])
+        told = told_once([*results.values()])
     observers = [each.observer for each in log.histories]
-    return Audited(faulty, right, results, findings, counts.total(), observers)
+    return Audited(faulty, right, results, told, observers)
 
 
 def write_scenes(folder: Path) -> tuple[dict[str, Scene], dict[str, Scene]]:

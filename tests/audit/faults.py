@@ -21,7 +21,7 @@ from groupcert.certifier.history.schema import (
 )
 from groupcert.certifier.position import log_sequence_of, position_of
 from groupcert.certifier.records import GarbageCollection, Record, ViewChange
-from tests.audit.histories import DIGEST_BEFORE, Workload, random_order, rows_of
+from tests.audit.histories import DIGEST_BEFORE, OTHER, Workload, random_order, rows_of
 
 MEMBERS = ("m1", "m2", "m3")
 Place = tuple[str, int]
@@ -38,6 +38,8 @@ class Scene:
     records: list[Record] = field(default_factory=list)
     histories: dict[str, list[Row]] = field(default_factory=dict)
     expected: set[tuple[Code, str, int]] = field(default_factory=set)
+    may_follow: set[Code] = field(default_factory=set)
+    """Codes that an audit may name below what is expected."""
 
     def __post_init__(self) -> None:
         joined = ViewChange(position_of(0, 1), resets_clock=True)
@@ -467,6 +469,96 @@ def cut_off(scene: Scene) -> None:
     scene.expect(Code.HISTORY_CUT, rows[-1])
 
 
+def flipped_verdict(scene: Scene) -> None:
+    """A verdict is changed in one copy."""
+    wrong = scene.pick(lambda row: is_decided(row, "certified") and bool(row["write_set"]), "m2")
+    wrong["verdict"] = "too_old"
+    scene.expect(Code.RECORD_EDITED, wrong)
+    scene.may_follow = {
+        Code.MEMBERS_DISAGREE,
+        Code.TOO_OLD_FALSE,
+        Code.VERSION_WRONG,
+        Code.SEQUENCE_WRONG,
+        Code.GTID_GAP,
+        Code.GTID_ORDER,
+        Code.COLLECTION_WRONG,
+    }
+
+
+def changed_start(scene: Scene) -> None:
+    """One copy says that it began with another state than the others."""
+    begin = scene.histories["m2"][0]
+    begin["stable_version"] = 5
+    scene.chain()
+    scene.expect(Code.SETTINGS_WRONG, begin)
+    scene.may_follow = {Code.TOO_OLD_MISSED, Code.CONFLICT_FALSE}
+
+
+def changed_settings(scene: Scene) -> None:
+    """One copy says that it ran under other settings than the others."""
+    begin = scene.histories["m2"][0]
+    begin["settings"] = str(begin["settings"]).replace('"close"', '"tight"')
+    scene.chain()
+    scene.expect(Code.SETTINGS_WRONG, begin)
+    scene.may_follow = {Code.WINDOW_WRONG}
+
+
+def of_another_group_by_its_word(scene: Scene) -> None:
+    """One copy says that it is of another group, where it would be compared with nobody."""
+    begin = scene.histories["m2"][0]
+    begin["settings"] = str(begin["settings"]).replace(scene.workload.group, OTHER)
+    wrong = scene.pick(lambda row: is_decided(row, "conflict"), "m2")
+    wrong["transaction_id"] = "00"
+    scene.chain()
+    scene.expect(Code.SETTINGS_WRONG, begin)
+    scene.expect(Code.MEMBERS_DISAGREE, wrong)
+
+
+def called_a_binary_log(scene: Scene) -> None:
+    """Who rewrote a copy has it say that it is a binary log, which is compared with nobody."""
+    _called(scene, "binary_log")
+
+
+def called_an_export(scene: Scene) -> None:
+    """Who rewrote a copy has it say that it is an export, which outvotes the members."""
+    _called(scene, "total_order")
+
+
+def _called(scene: Scene, source: str) -> None:
+    """A transaction has another id, the end is cut off, and all is chained anew."""
+    rows = scene.histories["m2"]
+    begin, wrong = rows[0], scene.pick(lambda row: is_decided(row, "conflict"), "m2")
+    begin["settings"] = str(begin["settings"]).replace('"member"', f'"{source}"')
+    wrong["transaction_id"] = "00"
+    rows[:] = numbered(rows[:-150])
+    scene.expect(Code.SETTINGS_WRONG, begin)
+    scene.expect(Code.MEMBERS_DISAGREE, wrong)
+    scene.expect(Code.HISTORY_CUT, rows[-1])
+    scene.may_follow = {Code.REPORT_WRONG}
+
+
+def exchanged_histories(scene: Scene) -> None:
+    """Two members' histories have each other's names, and all chains and reports fit that."""
+    histories = scene.histories
+    histories["m1"], histories["m2"] = histories["m2"], histories["m1"]
+    for member in ("m1", "m2"):
+        for row in histories[member]:
+            row["observer"] = f"{scene.name}-{member}"
+    scene.chain()
+    for member in ("m1", "m2"):
+        own = next(row for row in histories[member] if row.get("is_local"))
+        scene.expect(Code.ORIGIN_WRONG, own)
+
+
+def under_another_name(scene: Scene) -> None:
+    """The rows of a history have the name of an observer that has not written them."""
+    rows = scene.histories["m2"]
+    for row in rows:
+        row["observer"] = str(row["observer"]) + "9"
+    scene.expect(Code.RECORD_EDITED, rows[0])
+    scene.expect(Code.ORIGIN_WRONG, next(row for row in rows if row.get("is_local")))
+
+
 FAULTS: Sequence[Callable[[Scene], None]] = (
     certified_for_conflict,
     conflict_for_certified,
@@ -493,4 +585,12 @@ FAULTS: Sequence[Callable[[Scene], None]] = (
     digest_wrong_after_a_warning,
     stable_set_beyond_a_report,
     cut_off,
+    flipped_verdict,
+    changed_start,
+    changed_settings,
+    of_another_group_by_its_word,
+    called_a_binary_log,
+    called_an_export,
+    exchanged_histories,
+    under_another_name,
 )

@@ -27,6 +27,7 @@ DIGEST_BEFORE = "digest before"
 BEGIN_US = 1_780_000_000_000_000
 OPENED_US = BEGIN_US + 86_400_000_000
 """When the audit of all scenes opens their logs: a day after they begin."""
+_SENDERS = ("origin", "winner_origin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,7 @@ def rows_of(
             rows += followed
     for row in rows:
         row["decided_us"] = BEGIN_US + 100 * (int(str(row["place"])) >> 24)
+        row |= {column: group + str(row[column]) for column in _SENDERS if row.get(column)}
     apply_rows(rows)
     return rows
 

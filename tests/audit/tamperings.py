@@ -17,7 +17,7 @@ WORKLOAD = Workload(transactions=160, stable_every=25, view_every=70, read_share
 
 class Tampering(NamedTuple):
     """A change of one column of a row that is `wanted`; `rule`: what the job `verify` finds of it,
-    `in_digest`: whether the digests tell it.
+    `in_digest`: whether the digests tell it; `told`: what the copy that calls the row its own says.
     """
 
     column: str
@@ -25,6 +25,7 @@ class Tampering(NamedTuple):
     change: Callable[[Row], Row]
     rule: Sequence[Code] = ()
     in_digest: bool = False
+    told: Sequence[Code] = ()
 
     @property
     def name(self) -> str:
@@ -113,7 +114,7 @@ TAMPERINGS = (
     Tampering("winner_version", _conflict, _more("winner_version", -1), [Code.WINNER_WRONG], True),
     Tampering("winner_item", _conflict, _more("winner_item"), [Code.WINNER_WRONG], True),
     Tampering("snapshot_version", _certified, _more("snapshot_version", -1)),
-    Tampering("origin", _certified, _to("origin", "m9")),
+    Tampering("origin", _certified, _to("origin", "m9"), told=[Code.ORIGIN_WRONG]),
     Tampering("session", _certified, _to("session", "9")),
     Tampering("transaction_id", _certified, _to("transaction_id", "00")),
     Tampering("is_large", _certified, _to("is_large", value=True)),

@@ -35,7 +35,7 @@ def test_a_chain_is_proved_up_to_what_was_edited_and_reports_behind_the_end_are_
     (chained,) = [each for each in proved if each["observer"] == "edited-m1"]
     (wrong,) = [
         each
-        for each in audited.told
+        for each in audited.told.findings
         if each.code is Code.RECORD_EDITED and each.observer == "edited-m1"
     ]
     places = [integer(row, "place") for row in audited.faulty["edited"].histories["m1"]]
@@ -48,6 +48,8 @@ def test_a_chain_is_proved_up_to_what_was_edited_and_reports_behind_the_end_are_
     }
     assert behind == {
         ("cut_off-m3", "1"): 1,
+        ("called_a_binary_log-m2", "1"): 1,
+        ("called_an_export-m2", "1"): 1,
         ("cut_at_its_end-m1", "1"): 1,
         ("without_common_places-m1", "1"): 2,
         ("read_while_written-m1", "1"): 1,

@@ -35,7 +35,6 @@ JOBS = known_jobs()
 ASKED = [word for job in JOBS for word in ("--job", job)]
 SETTINGS = (
     "spark.driver.host=127.0.0.1",
-    "spark.sql.shuffle.partitions=4",
     f"spark.driver.extraJavaOptions={FAST_START}",
     f"spark.executor.extraJavaOptions={FAST_START}",
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ from zipfile import ZipFile
 
 import pytest
 
+from groupcert.certifier.audit.answers.errors import UnreadableLog
 from groupcert.certifier.audit.answers.findings import MEANINGS
 from groupcert.certifier.audit.archive import submit_command, write_archive
 from groupcert.certifier.audit.spark.audit_progress import ProgressLines
+from groupcert.certifier.audit.spark.footers import check_paths
 from groupcert.members.commands import audit
 from groupcert.members.commands.audit import AuditOptions
 from tests.audit.histories import Workload, random_order, rows_of, write
@@ -29,6 +32,22 @@ def options(**changed: Any) -> AuditOptions:
 def test_settings_of_spark_may_have_an_equals_sign() -> None:
     settings = options(spark_settings=("spark.a=b=c",)).settings()
     assert settings == {"spark.a": "b=c"}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("absent", "is not there"), (".", "has no Parquet file")]
+)
+def test_a_path_without_logs_is_told_before_java_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, problem: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # There is none: who looks for it would say so.
+    path = str(tmp_path / name)
+    with pytest.raises(UnreadableLog, match=f"^{re.escape(path)} {problem}: give the folders"):
+        audit.main(options(paths=(path,), out=str(tmp_path / "out")), as_json=True)
+
+
+def test_patterns_and_paths_of_other_machines_are_left_to_spark(tmp_path: Path) -> None:
+    check_paths(["hdfs://host/absent", f"{tmp_path}/m*"])
 
 
 def test_progress_is_bars_on_a_terminal_and_lines_elsewhere(

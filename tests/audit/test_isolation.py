@@ -1,5 +1,6 @@
 """Each anomaly that a wrong certifier lets in is found by its code, at its place, in words."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ def test_each_anomaly_is_found_in_words(audited: Audited) -> None:
     for anomaly, words in WORDS.items():
         scene = audited.faulty[anomaly.__name__]
         group = scene.workload.group
-        text = words.format(g=group, x=f"item {X:016x}", y=f"item {Y:016x}")
+        senders = re.sub(r"of (m\d)", rf"of {scene.name}-\1", words)
+        text = senders.format(g=group, x=f"item {X:016x}", y=f"item {Y:016x}")
         expected |= {key: text for key in scene.expected if key[0] in ANOMALIES}
     found = audited.results_of("isolation", WORDS)
     assert {(each.code, each.observer, each.place): each.witness for each in found} == expected

@@ -284,11 +284,13 @@ def test_a_history_is_named_where_its_observer_has_several(look: Look) -> None:
 
 def test_reports_behind_the_end_of_a_history_are_counted(look: Look) -> None:
     script = """return [...document.querySelectorAll('#trust table tr')]
-      .map(row => row.children[4].innerText)"""
+      .map(row => row.children[5].innerText)"""
     browser = look(summary_with_findings())
     assert browser.execute_script(script) == ["behind the end", "0", "2", "0", "0"]
     assert "told before this audit began are the warning HISTORY_CUT" in text(browser, "#trust")
-    assert browser.execute_script(script.replace("4", "3"))[:3] == ["reports", "214", "214"]
+    assert browser.execute_script(script.replace("5", "3"))[:3] == ["reports", "214", "214"]
+    unvouched = browser.execute_script(script.replace("5", "4"))
+    assert unvouched == ["rows behind the last", "96", "96", "96", "96"]
     assert "behind the end" not in text(look(clean_summary()), "#trust")
 
 

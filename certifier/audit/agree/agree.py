@@ -8,9 +8,11 @@ Most votes say what a place should have; an export of the group's log outvotes a
 have copies of what it was made of. Of two, the later one by name differs.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import NamedTuple, TypeAlias
+from itertools import combinations, groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,6 +29,7 @@ from ..rows.gaps import Gaps, gaps_of, in_gap
 from ..rows.surveyed_history import History
 from ..rows.tails import tails_of
 from ..spark.walks import Frames, in_order, walk, whole
+from .identity import Foreign, foreign_locals, wrong_origin, wrong_settings
 
 SHARED = (
     "kind",
@@ -80,10 +83,13 @@ places there are. `open`: 1 of places of which rows may still come.
 _KEPT = ("pairs", "differing", "absent")
 _PAIR = ("h", "other", "open")
 _Flags = NDArray[np.bool_]
-_Digests: TypeAlias = dict[int, dict[int, tuple[int, int, int]]]
-"""By part and history: number of rows, exclusive or and sum of their hashes. A part is a segment
-and whether it is open: behind the place up to which the comparison is final (`_part`).
+_PARTS = pl.Schema(dict.fromkeys(("h", "other", "open", "places", "group", "part"), pl.Int64()))
+"""Of each two histories how many places are in parts that do not differ; or a part of a group that
+does. A part is a segment and whether it is open: behind the place up to which the comparison is
+final.
 """
+_SUSPECTS_MAX = 1_000
+"""Parts that are sought by their numbers; of more all between the first and the last are read."""
 
 
 def run(log: Log) -> Result:
@@ -96,21 +102,23 @@ def run(log: Log) -> Result:
     tails = tails_of(log) if log.keeps else {}
     ends = {history.h: tails[history.h].place if tails else _NOWHERE for history in log.histories}
     rows = _hashed(log, ends, groups)
-    digests = _digests(rows) if groups else {}
     final, opened = _Found.kept(log), _Found()
-    suspects = {}
-    for number, histories in groups.items():
-        end = ends[number]
-        differing = _differing_parts(digests, histories, end)
-        _add_alike(digests, histories, end, differing, (final, opened))
-        if differing:
-            suspects[number] = differing
+    suspects = _differing_parts(rows, groups, ends, (final, opened)) if groups else {}
     if suspects:
         _compare(log, rows, _Places(_reach(groups), suspects, {}), (final, opened))
-    result = Result(kept=final.to_keep(log) if log.keeps else {})
+    result = Result()
     all_found = final.and_those(opened)
     result.add([_finding(log, h, each) for h, each in all_found.differing.items()])
     result.add([_absent(log, h, each) for h, each in all_found.absent.items()])
+    result.add([*wrong_settings(log, groups.values())])
+    foreign = _foreign(log)
+    result.add(
+        [wrong_origin(log.histories[h], each) for h, each in foreign.items() if each.foreign]
+    )
+    if log.keeps:
+        names = [history.name for history in log.histories]
+        told = [[names[h], each] for h, each in foreign.items()]
+        result.kept = {**final.to_keep(log), "foreign": told}
     compared = sum(history.rows for histories in groups.values() for history in histories)
     result.summary = _summary(log, compared, all_found.pairs)
     return result
@@ -267,10 +275,7 @@ def _hashed(
     """
     group_of = {history.h: number for number, mine in groups.items() for history in mine}
     begin = log.by_history(lambda history: history.before.whole_place if history.before else 0)
-    compared = log.rows.where(
-        ~F.col("kind").isin(RecordKind.START.value, RecordKind.SETTINGS.value)
-        & (F.col("place") >= begin)
-    )
+    compared = log.rows.where((F.col("kind") != RecordKind.START.value) & (F.col("place") >= begin))
     is_open = (F.col("place") >= log.by_history(lambda history: ends[history.h])).cast("long")
     return compared.select(
         "h",
@@ -287,36 +292,78 @@ def _hashable(name: str) -> Column:
     return F.struct(F.col(name).isNull(), F.col(name))
 
 
-def _digests(rows: DataFrame) -> _Digests:
-    digests = rows.groupBy("part", "h").agg(
+class _Span(NamedTuple):
+    """The places of a history, the last of which is open from `end` on."""
+
+    h: int
+    first: int
+    last: int
+    end: int
+
+    def reaches(self, part: int) -> bool:
+        """Returns whether the history reaches over a part."""
+        segment, is_open = divmod(part, 2)
+        inside = self.first >> SEGMENT_BITS <= segment <= self.last >> SEGMENT_BITS
+        return inside and (self.last >= self.end if is_open else self.first < self.end)
+
+
+class _Parts(NamedTuple):
+    """The walk over the parts of groups, each with the digests of the histories that have rows
+    there.
+    """
+
+    spans: Mapping[int, Sequence[_Span]]
+
+    def compared(self, frames: Frames) -> Frames:
+        """Yields rows of `_PARTS`."""
+        names = ("group", "part", "h", "rows", "xor", "sum")
+        alike: Counter[tuple[int, int, int]] = Counter()
+        for frame in whole(frames, ("group", "part")):
+            differing = []
+            for (group, part), rows in groupby(frame.select(names).iter_rows(), itemgetter(0, 1)):
+                known = {h: digest for _, _, h, *digest in rows}
+                reaching = [span.h for span in self.spans[group] if span.reaches(part)]
+                first, *others = [known.get(h) for h in reaching] or [None]
+                if any(digest != first for digest in others):
+                    differing.append((group, part))
+                elif first:
+                    for one, other in combinations(reaching, 2):
+                        alike[one, other, part % 2] += first[0]
+            yield pl.DataFrame(differing, ["group", "part"], orient="row")
+        told = [(*pair, places) for pair, places in alike.items()]
+        yield pl.DataFrame(told, ["h", "other", "open", "places"], orient="row")
+
+
+def _differing_parts(
+    rows: DataFrame,
+    groups: Mapping[int, Sequence[History]],
+    ends: Mapping[int, int],
+    found: Sequence["_Found"],
+) -> dict[int, list[int]]:
+    """Returns by group the parts in which the histories that reach over them are not all equal, or
+    in which one begins or ends; adds the places of the others to `found`.
+    """
+    digests = rows.where(F.col("group") >= 0).groupBy("group", "part", "h")
+    made = digests.agg(
         F.count(F.lit(1)).alias("rows"),
         # Neither depends on the order of rows. Two equal rows in place of two other equal ones
         # leave the exclusive or as it is: the sum tells.
         F.bit_xor("hash").alias("xor"),
         F.sum(F.col("hash").bitwiseAND(_SUM_BITS)).alias("sum"),
     )
-    found: _Digests = {}
-    for row in digests.collect():
-        found.setdefault(row["part"], {})[row["h"]] = (row["rows"], row["xor"], row["sum"])
-    return found
-
-
-def _differing_parts(digests: _Digests, histories: Sequence[History], end: int) -> list[int]:
-    """Returns the parts in which the histories that reach over them are not all equal, or in which
-    one begins or ends.
-    """
-    differing = []
-    for part, known in digests.items():
-        reaching = [history.h for history in histories if _reaches(history, part, end)]
-        if len(reaching) > 1 and len({known.get(h) for h in reaching}) > 1:
-            differing.append(part)
-    return sorted(differing)
-
-
-def _reaches(history: History, part: int, end: int) -> bool:
-    segment, is_open = divmod(part, 2)
-    inside = history.first_place >> SEGMENT_BITS <= segment <= history.last_place >> SEGMENT_BITS
-    return inside and (history.last_place >= end if is_open else history.first_place < end)
+    spans = {
+        number: [_Span(each.h, each.first_place, each.last_place, ends[number]) for each in mine]
+        for number, mine in groups.items()
+    }
+    walked = walk(in_order(made, ("group", "part"), ["h"]), _Parts(spans).compared, _PARTS)
+    told = pl.DataFrame(walked.toArrow(), schema=_PARTS)
+    suspects: dict[int, list[int]] = {}
+    for h, other, is_open, places, group, part in told.sort("group", "part").iter_rows():
+        if part is None:
+            found[is_open].count(h, other, places, 0)
+        else:
+            suspects.setdefault(group, []).append(part)
+    return suspects
 
 
 class _Deviation(NamedTuple):
@@ -403,25 +450,6 @@ def _both(
     return dict(sorted(both.items()))
 
 
-def _add_alike(
-    digests: _Digests,
-    histories: Sequence[History],
-    end: int,
-    differing: Sequence[int],
-    found: Sequence[_Found],
-) -> None:
-    """Adds the places compared of each two histories in the parts that do not differ."""
-    alike = digests.keys() - set(differing)
-    for one, other in combinations(histories, 2):
-        for is_open, mine in enumerate(found):
-            places = sum(
-                digests[part].get(one.h, (0, 0, 0))[0]
-                for part in alike
-                if part % 2 == is_open and _reaches(one, part, end) and _reaches(other, part, end)
-            )
-            mine.count(one.h, other.h, places, 0)
-
-
 def _compare(log: Log, rows: DataFrame, places: _Places, found: Sequence[_Found]) -> None:
     """Adds for each history its first place that differs from most others, and how many do; of
     places that are final to the first of `found`, of others to the second.
@@ -429,7 +457,9 @@ def _compare(log: Log, rows: DataFrame, places: _Places, found: Sequence[_Found]
     Cost: a walk over the suspects, and two more if a history lacks places.
     """
     parts = sorted({part for mine in places.suspects.values() for part in mine})
-    mine = rows.where(F.col("group").isin(list(places.suspects)) & F.col("part").isin(parts))
+    few = len(parts) <= _SUSPECTS_MAX
+    inside = F.col("part").isin(parts) if few else F.col("part").between(parts[0], parts[-1])
+    mine = rows.where(F.col("group").isin(list(places.suspects)) & inside)
     ordered = in_order(mine, _PLACE, ["h"])
     told = _walked(ordered, places)
     if told["is_absent"].any():
@@ -462,6 +492,12 @@ def _finding(log: Log, h: int, each: _Deviation) -> Finding:
     name = log.histories[h].name
     code = Code.MEMBERS_DISAGREE
     return Finding(code, *name, each.place, each.expected, each.found, witness)
+
+
+def _foreign(log: Log) -> dict[int, Foreign]:
+    kept = log.before("agree").get("foreign", [])
+    assert isinstance(kept, list)
+    return foreign_locals(log, {log.number_of(name): Foreign(*told) for name, told in kept})
 
 
 def _absent(log: Log, h: int, each: _Deviation) -> Finding:

@@ -33,6 +33,12 @@ class NoAuditBefore(InvalidRequest):
     advice: str
 
 
+NO_LOG_ADVICE = (
+    "give the folders that members write to (setting certification_log), or those of "
+    "groupcert export"
+)
+
+
 class UnreadableLog(InvalidRequest):
     """The paths hold no certification log that this release can read."""
 

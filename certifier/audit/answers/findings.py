@@ -51,6 +51,8 @@ class Code(StrEnum):
     REPORT_WRONG = "REPORT_WRONG"
     DIGEST_WRONG = "DIGEST_WRONG"
     HISTORY_CUT = "HISTORY_CUT"
+    SETTINGS_WRONG = "SETTINGS_WRONG"
+    ORIGIN_WRONG = "ORIGIN_WRONG"
     LOST_UPDATE = "LOST_UPDATE"
     WRITE_CYCLE = "WRITE_CYCLE"
     INFORMATION_CYCLE = "INFORMATION_CYCLE"
@@ -223,6 +225,18 @@ MEANINGS: dict[Code, Meaning] = {
         "Copy that member's log again, after the others' logs. If it still ends there, its "
         "end was cut off: find who could write to the folder.",
     ),
+    Code.SETTINGS_WRONG: Meaning(
+        _E,
+        "a history names another source, group or settings than its rows and its group have",
+        "Keep the files as they are, and find who could write to the folder. The audit goes by "
+        "what the rows show; an export of the log server says what was decided.",
+    ),
+    Code.ORIGIN_WRONG: Meaning(
+        _E,
+        "a history calls a transaction its member's own that another member sent",
+        "Look whether the logs of two members were exchanged, or the origin was changed. An "
+        "export of the log server says who sent it.",
+    ),
     Code.LOST_UPDATE: Meaning(
         _E,
         "two transactions wrote the same item and neither saw the other",
@@ -289,9 +303,12 @@ FINDING = StructType(
         StructField("expected", StringType()),
         StructField("found", StringType()),
         StructField("witness", StringType()),
+        StructField("cause", StringType()),
+        StructField("cause_place", LongType()),
     ]
 )
-"""A finding as a row; `place` as in the log (`certifier.history.schema.place_of`)."""
+"""A finding as a row; `place` as in the log (`certifier.history.schema.place_of`). `cause`: the
+code of the finding of the same history that it follows from, if it follows from one."""
 
 
 class Finding(NamedTuple):

@@ -28,7 +28,7 @@ from ...history.schema import (
     position_at,
 )
 from ...position import log_sequence_of
-from ..answers.findings import Code, Finding
+from ..answers.findings import ROWS_MAX, Code, Finding
 from ..answers.result import JsonObject, Result
 from ..rows.certification_log import Log
 from ..rows.checks import (
@@ -87,10 +87,11 @@ _LINKED = pl.Schema(
     }
 )
 _COMPARED, _BEHIND, _CUT, _UNKNOWN = "compared", "behind", "cut", "unknown"
-"""Notes, by history: how many of its places were reported and compared (`low`); how many that are
-behind its end and that of its member's other histories; and the last of these that was told before
-the files were listed, since a log that is read while it is written may lack what was told later;
-and whether a place was reported whose row was not kept.
+"""Notes, by history: how many of its places were reported and compared (`low`), and the number of
+the last row that was (`high`); how many that are behind its end and that of its member's other
+histories; and the last of these that was told before the files were listed, since a log that is
+read while it is written may lack what was told later; and whether a place was reported whose row
+was not kept.
 """
 _PLACE = ("place", "observer", "group")
 _REPORTED = (*_PLACE, "told")
@@ -103,7 +104,7 @@ def run(log: Log) -> Result:
     new = collected(log, concatenated(_wrong_links(log), _wrong_reports(log, {})))
     if any(note.code == _UNKNOWN for note in new.notes):
         raise AuditWhole("a member has reported a place of its history that was not kept")
-    new = _without_gaps(log, new, earlier)
+    new = _as_one(log, _without_gaps(log, new, earlier), earlier)
     all_found = merged([earlier, _told_first(new, earlier)])
     behind = behind_gaps(log, all_found.found, before)
     found = without_consequences(log, all_found, behind)
@@ -116,17 +117,46 @@ def run(log: Log) -> Result:
     result.add(told)
     result.add([_cut_finding(log, note) for note in ended])
     edited = [each for each in all_found.found if each.finding.code is Code.RECORD_EDITED]
-    result.summary = _summary(log, new.notes, digests.counts, edited)
+    vouched = _vouched(log, new.notes, before)
+    result.summary = _summary(log, new.notes, vouched, digests.counts, edited)
     if log.keeps:
         names = [history.name for history in log.histories]
         result.kept = {
             **as_kept(all_found),
             **behind_to_keep(log, behind),
             "digests": [[names[h], digest] for h, digest in digests.ends.items()],
+            "vouched": [[names[h], number] for h, number in vouched.items()],
             "differing": told,
             "cuts": [[names[note.h], note.place, note.told, note.text] for note in ended],
         }
     return result
+
+
+def _as_one(log: Log, new: FoundAll, earlier: FoundAll) -> FoundAll:
+    """Returns the new findings; those of a history of which no row fits its chain, as under another
+    observer's name, as one at its first row, unless it was told before.
+    """
+    edited: dict[int, list[Found]] = {}
+    for each in new.found:
+        if each.finding.code is Code.RECORD_EDITED:
+            edited.setdefault(each.h, []).append(each)
+    known = {each.h for each in earlier.found if each.finding.code is Code.RECORD_EDITED}
+    left, counts = list(new.found), Counter(new.counts)
+    for h, mine in edited.items():
+        history = log.histories[h]
+        rows = history.rows - (history.before.counts["rows"] if history.before else 0)
+        if not 1 < len(mine) == min(rows, ROWS_MAX):
+            continue
+        for each in mine:
+            left.remove(each)
+        counts[Code.RECORD_EDITED.value] -= rows
+        if h not in known:
+            witness = "no row of this history fits its chain: a column of all was changed, such as "
+            witness += "the observer, or the chain is another history's"
+            first = min(mine, key=lambda each: each.number)
+            left.append(first._replace(finding=first.finding._replace(witness=witness)))
+            counts[Code.RECORD_EDITED.value] += 1
+    return FoundAll(left, +counts, new.notes)
 
 
 def _told_first(new: FoundAll, before: FoundAll) -> FoundAll:
@@ -136,6 +166,18 @@ def _told_first(new: FoundAll, before: FoundAll) -> FoundAll:
     left = [each for each in new.found if each.finding[:4] not in known]
     counts = new.counts - Counter(each.finding.code.value for each in again)
     return FoundAll(left, counts, new.notes)
+
+
+def _vouched(log: Log, noted: Iterable[Note], before: JsonObject) -> dict[int, int]:
+    """Returns by history the number of the last row that its member told the group of; 0: none."""
+    kept = before.get("vouched", [])
+    assert isinstance(kept, list)
+    vouched = {history.h: 0 for history in log.histories}
+    vouched |= {log.number_of(name): number for name, number in kept}
+    for note in noted:
+        if note.code == _COMPARED:
+            vouched[note.h] = max(note.high, vouched[note.h])
+    return vouched
 
 
 def _kept_digests(log: Log, before: JsonObject) -> dict[int, int | None]:
@@ -224,11 +266,15 @@ def _place(note: Note) -> int:
 
 
 def _summary(
-    log: Log, noted: Sequence[Note], digests: Mapping[int, int], edited: Sequence[Found]
+    log: Log,
+    noted: Sequence[Note],
+    vouched: Mapping[int, int],
+    digests: Mapping[int, int],
+    edited: Sequence[Found],
 ) -> JsonObject:
     """Returns the summary. `reports_behind`: those about places after the end of a history,
-    which ends early. `last_place`: the last one up to which all rows fit the chain; none if the
-    first does not.
+    which ends early. `unvouched_rows`: those behind the last one that its member told the group of.
+    `last_place`: the last one up to which all rows fit the chain; none if the first does not.
     """
     counts: Counter[tuple[str, int]] = Counter()
     for note in noted:
@@ -245,6 +291,9 @@ def _summary(
                 "chained": history.rows - len(wrong.get(history.h, ())),
                 "reports": counts[_COMPARED, history.h],
                 "reports_behind": counts[_BEHIND, history.h],
+                "unvouched_rows": history.last_number - vouched[history.h]
+                if history.source is Source.MEMBER
+                else None,
                 "digests": digests.get(history.h, 0),
                 "last_place": wrong[history.h][0].low if history.h in wrong else history.last_place,
             }
@@ -266,7 +315,9 @@ def _wrong_links(log: Log) -> DataFrame:
         "chain",
     )
     rows = in_order(walk(told, _with_digests, _LINKED), KEYS, ["number"])
-    begins = begins_of_long(log, rows, _STATES, _STATE_KINDS)
+    # What a row leaves behind it are columns that it has: no text is hashed for that.
+    left = log.rows.select("h", segment(), "number", "version", "place", "chain")
+    begins = begins_of_long(log, left, _STATES, _STATE_KINDS)
     return walk(rows, _Links(begins, parts_of(log)).findings, FOUND)
 
 
@@ -380,8 +431,8 @@ class _Reports(NamedTuple):
             behind = (place > latest) & (pl.col("last_place") == latest)
             is_cut = behind & (pl.col("told_us") < self.opened_us).fill_null(value=True)
             for code, those in ((_COMPARED, place <= pl.col("last_place")), (_BEHIND, behind)):
-                counts = compared.filter(those).group_by("h").agg(place.n_unique().alias("low"))
-                yield notes(code, counts)
+                counts = place.n_unique().alias("low"), pl.col("number").max().alias("high")
+                yield notes(code, compared.filter(those).group_by("h").agg(counts))
             last = compared.filter(is_cut).sort("place", "told").group_by("h").last()
             yield notes(
                 _CUT,

@@ -30,10 +30,10 @@ from ...history.schema import (
     RecordKind,
     Verdict,
 )
-from ..answers.errors import UnreadableLog
+from ..answers.errors import NO_LOG_ADVICE, UnreadableLog
 from ..answers.result import JsonObject
 from ..spark.spark_session import first_line
-from ..spark.walks import is_divided
+from ..spark.walks import divide, is_divided
 from .kept import ROWS, STATE, AuditWhole, Kept
 from .survey import Survey, survey
 from .surveyed_history import (
@@ -55,10 +55,6 @@ _TYPES: Mapping[str, DataType] = {
     "list<int64>": ArrayType(LongType()),
     "list<string>": ArrayType(StringType()),
 }
-_ADVICE = (
-    "give the folders that members write to (setting certification_log), or those of "
-    "groupcert export"
-)
 SCHEMA = StructType([StructField(column.name, _TYPES[column.kind]) for column in COLUMNS])
 
 
@@ -98,11 +94,11 @@ class Log:
             each = [read] if len(paths) == 1 else map(self._read, paths)
             counts = [len(files._jdf.inputFiles()) for files in each]
         except (AnalysisException, IllegalArgumentException) as error:
-            raise UnreadableLog(problem=first_line(error), advice=_ADVICE) from error
+            raise UnreadableLog(problem=first_line(error), advice=NO_LOG_ADVICE) from error
         empty = [path for path, count in zip(paths, counts, strict=True) if not count]
         if empty:
             problem = f"no certification log below {', '.join(empty)}"
-            raise UnreadableLog(problem=problem, advice=_ADVICE)
+            raise UnreadableLog(problem=problem, advice=NO_LOG_ADVICE)
 
     def _read(self, *paths: str) -> DataFrame:
         reader = self.spark.read.schema(SCHEMA).option("recursiveFileLookup", "true")
@@ -111,7 +107,9 @@ class Log:
     @cached_property
     def surveyed(self) -> Survey:
         """The result of one pass over all files."""
-        return survey(self._files)
+        surveyed = survey(self._files)
+        divide(self.spark, int(surveyed.files.unique("file")["size"].sum()))
+        return surveyed
 
     @cached_property
     def files(self) -> pl.DataFrame:
@@ -135,7 +133,7 @@ class Log:
         if not files:
             raise UnreadableLog(
                 problem=f"no row of a certification log below {', '.join(self.paths)}",
-                advice=_ADVICE,
+                advice=NO_LOG_ADVICE,
             )
         for key, mine in files.items():
             check_files(key, mine)

@@ -195,12 +195,13 @@ def collected(log: Log, wrong: DataFrame) -> FoundAll:
     out, but those that only now follow from what is told of such rows (`LATER`).
     """
     since = {each.h: each.since for each in log.histories if each.since}
-    names = ["code", "place", "h", "number"]
 
-    def first(frames: Frames) -> Frames:
-        return _first_of_each(_new(frame, since) for frame in frames)
+    def counted(frames: Frames) -> Frames:
+        new = (_new(frame, since) for frame in frames)
+        return _first_of_each(rows.with_columns(pl.lit(1, pl.Int64).alias("count")) for rows in new)
 
-    table = walk(gathered(wrong).sortWithinPartitions(*names), first, _COUNTED).toArrow()
+    # Each task keeps the first of its own, so that one can take those of all.
+    table = walk(gathered(walk(wrong, counted, _COUNTED)), _first_of_each, _COUNTED).toArrow()
     counts: Counter[str] = Counter()
     found, notes = [], []
     for row in table.to_pylist():
@@ -209,8 +210,8 @@ def collected(log: Log, wrong: DataFrame) -> FoundAll:
             told, text = row["expected"] or "", row["witness"] or ""
             notes.append(Note(row["code"], h, number, place, told, text, low, high))
             continue
-        if row["count"] is not None:
-            counts[row["code"]] += row["count"]
+        counts[row["code"]] += row["count"]
+        if row["h"] is None:
             continue
         history = log.histories[row["h"]]
         finding = Finding(
@@ -234,20 +235,32 @@ def _new(found: pl.DataFrame, since: Mapping[int, int]) -> pl.DataFrame:
 
 
 def _first_of_each(frames: Frames) -> Frames:
-    """Yields the first rows of each code, and a row with the number of all, of rows in order."""
-    counts: Counter[str] = Counter()
+    """Yields the first rows of each code by place, and a row without history that counts the others
+    that there are. Notes are yielded as they come.
+
+    Memory: `ROWS_MAX` rows of each code, and a batch.
+    """
+    kept: dict[str, pl.DataFrame] = {}
     for frame in frames:
-        for (code,), rows in frame.group_by("code", maintain_order=True):
-            mine = rows.with_columns(pl.lit(None, pl.Int64).alias("count"))
-            if code not in CODES:
-                yield mine
-                continue
-            yield mine.head(max(ROWS_MAX - counts[str(code)], 0))
-            counts[str(code)] += len(mine)
-    totals = pl.DataFrame({"code": list(counts), "count": list(counts.values())})
-    if counts:
-        nothing = [pl.lit(None, FOUND[name]).alias(name) for name in FOUND if name != "code"]
-        yield totals.with_columns(nothing)
+        is_finding = pl.col("code").is_in(list(CODES))
+        yield frame.filter(~is_finding)
+        for (code,), rows in frame.filter(is_finding).group_by("code"):
+            name = str(code)
+            both = pl.concat([kept[name], rows]) if name in kept else rows
+            kept[name] = _first_rows(both)
+    yield from kept.values()
+
+
+def _first_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first `ROWS_MAX` rows of one code, and one that counts all others."""
+    ordered = rows.filter(pl.col("h").is_not_null()).sort("place", "h", "number")
+    first = ordered.head(ROWS_MAX)
+    others = int(rows["count"].sum()) - int(first["count"].sum())
+    if not others:
+        return first
+    nothing = [pl.lit(None, FOUND[name]).alias(name) for name in FOUND if name != "code"]
+    count = rows.select(pl.col("code").first(), pl.lit(others, pl.Int64).alias("count"))
+    return pl.concat([first, count.with_columns(nothing).select(first.columns)])
 
 
 def _order(found: Found) -> tuple[int, int, str]:

@@ -43,9 +43,14 @@ def has_items(name: str) -> Column:
     return F.coalesce(F.size(name), F.lit(0)) > 0
 
 
+def is_local() -> pl.Expr:
+    """Returns whether a transaction's own client executed it, at the observer."""
+    return pl.col("is_local").fill_null(value=False)
+
+
 def is_remote() -> pl.Expr:
     """Returns whether an applier executed the transaction, not its client."""
-    return ~pl.col("is_local").fill_null(value=False)
+    return ~is_local()
 
 
 def is_applied() -> pl.Expr:

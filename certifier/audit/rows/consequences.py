@@ -6,8 +6,7 @@ window, which numbers are free) is not known until a later record says it.
 """
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -19,8 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from ...history.schema import RecordKind, Verdict
-from ..answers.findings import Code, Finding
-from ..answers.result import JsonObject, Result
+from ..answers.causes import left_of
+from ..answers.findings import Code
+from ..answers.result import JsonObject
 from ..spark.arrow import arrow_function
 from .certification_log import Log
 from .checks import Found, FoundAll
@@ -29,36 +29,6 @@ from .clocks import clock
 NOWHERE = 1 << 63
 _BY_VERSION = {Code.CONFLICT_FALSE, Code.WINNER_WRONG}
 """Findings whose `low` is the version of a writer that the history does not show."""
-_ANOMALIES = {
-    Code.LOST_UPDATE,
-    Code.READ_SKEW,
-    Code.WRITE_SKEW,
-    Code.SERIALIZATION_CYCLE,
-    Code.INFORMATION_CYCLE,
-}
-_OF_DECISIONS = {
-    Code.CONFLICT_MISSED,
-    Code.CONFLICT_FALSE,
-    Code.WINNER_WRONG,
-    Code.TOO_OLD_MISSED,
-    Code.TOO_OLD_FALSE,
-    Code.REFUSAL_MISSED,
-    Code.REFUSAL_FALSE,
-    Code.GTID_DUPLICATE,
-    Code.GTID_GAP,
-    Code.GTID_ORDER,
-    Code.VERSION_WRONG,
-    Code.STABLE_SET_WRONG,
-    Code.MEMBERS_DISAGREE,
-    Code.RECORD_MISSING,
-    Code.RECORD_EDITED,
-    Code.RECORD_REORDERED,
-    Code.REPORT_WRONG,
-}
-"""Findings about what the group's digests cover."""
-_CAUSES = {Code.CONFLICT_MISSED, Code.REFUSAL_MISSED, Code.TOO_OLD_MISSED}
-
-
 _BY_STATE = {
     Code.PURGED_TOO_EARLY,
     Code.TOO_OLD_FALSE,
@@ -132,57 +102,7 @@ def without_consequences(log: Log, all_found: FoundAll, behind: Behind) -> Found
         kept += [found for found in mine if not _is_explained(found, missing)]
     kept.sort(key=lambda found: (found.finding.place, found.h))
     told = [[each.finding for each in found] for found in (all_found.found, kept)]
-    return FoundAll(kept, _left(all_found.counts, *told))
-
-
-def _share(count: int, left: int, kept: int) -> int:
-    """Returns the number of `count` findings that are left, if `left` are of those that were kept.
-
-    >>> _share(7, 5, 7), _share(23_000, 5_000, 10_000), _share(3, 0, 0)
-    (5, 11500, 3)
-    """
-    return -(-count * left // kept) if kept else count
-
-
-def told_once(results: Sequence[Result]) -> tuple[list[Finding], "Counter[str]"]:
-    """Returns the findings of all jobs, each once, and how many there are of each code. Anomalies
-    that a wrong verdict at the same place let in are left out, and so are digests that do not fit
-    because of a wrong decision or record of the same history before them.
-    """
-    counts: Counter[str] = Counter()
-    findings: dict[tuple[Code, str, str, int], Finding] = {}
-    for result in results:
-        new: dict[tuple[Code, str, str, int], Finding] = {}
-        for finding in result.findings:
-            if finding[:4] not in findings:
-                new.setdefault(finding[:4], finding)
-        findings |= new
-        counts += _left(result.counts, result.findings, new.values())
-    causes = {tuple(where) for code, *where in findings if code in _CAUSES}
-    first: dict[tuple[str, str], int] = {}
-    for code, observer, history, place in findings:
-        if code in _OF_DECISIONS:
-            name = observer, history
-            first[name] = min(place, first.get(name, place))
-
-    def follows(finding: Finding) -> bool:
-        code, observer, history, place = finding[:4]
-        let_in = code in _ANOMALIES and (observer, history, place) in causes
-        covered = code is Code.DIGEST_WRONG and first.get((observer, history), NOWHERE) < place
-        return let_in or covered
-
-    told = [each for each in findings.values() if not follows(each)]
-    told.sort(key=lambda each: (each.place, each.observer, each.history))
-    return told, _left(counts, findings.values(), told)
-
-
-def _left(
-    counts: Mapping[str, int], kept: Iterable[Finding], left: Iterable[Finding]
-) -> "Counter[str]":
-    """Counts the findings that are left, as `_share` has it where not all were kept."""
-    before = Counter(each.code.value for each in kept)
-    after = Counter(each.code.value for each in left)
-    return +Counter({code: _share(n, after[code], before[code]) for code, n in counts.items()})
+    return FoundAll(kept, left_of(all_found.counts, *told))
 
 
 def behind_gaps(log: Log, found: Sequence[Found], kept: JsonObject) -> Behind:

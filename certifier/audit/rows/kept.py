@@ -25,7 +25,7 @@ from ..answers.result import JsonObject
 from ..spark.footers import local_files, local_path
 from ..spark.spark_session import first_line
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Of what is kept; an audit of another version begins anew. It is raised with each change of a rule
 or of what is kept.
 """

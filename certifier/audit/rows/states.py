@@ -7,12 +7,14 @@ computes the state at the begin of each segment, a few bytes a segment.
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
 import polars as pl
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..spark.walks import Frames, Walk, walk
 from .certification_log import Log
+from .critical_path import Ints
 
 SEGMENT_ROWS = 1 << 16
 KEYS = ("h", "segment")
@@ -39,10 +41,15 @@ def with_states(frames: Frames, states: States, begins: pl.DataFrame) -> Frames:
         frames: rows in the order of `KEYS` and `number`.
         begins: `KEYS` and each state, see `begins_of_long`.
     """
-    begins = begins.select(*KEYS, *states)
+    begins = begins.select(*KEYS, *states).sort(KEYS)
+    known = _in_one(begins)
     left: pl.DataFrame | None = None
     for frame in frames:
-        here = begins if left is None else pl.concat([left, begins.join(left, KEYS, "anti")])
+        # A frame has few segments, and a history may have millions.
+        wanted = np.searchsorted(known, _in_one(frame.select(KEYS).unique()))
+        here = begins[np.unique(wanted[wanted < len(known)])]
+        if left is not None:
+            here = pl.concat([left, here.join(left, KEYS, "anti")])
         held = frame.with_columns(state.alias(_after(name)) for name, state in states.items())
         held = held.join(here, KEYS, "left", maintain_order="left").with_columns(
             pl.col(_after(name))
@@ -59,6 +66,13 @@ def with_states(frames: Frames, states: States, begins: pl.DataFrame) -> Frames:
         # A segment that goes on in the next frame begins there with what its last row here has
         # left.
         left = held.tail(1).select(*KEYS, *[pl.col(_after(name)).alias(name) for name in states])
+
+
+def _in_one(keys: pl.DataFrame) -> Ints:
+    """Returns history and segment of rows as one number each."""
+    h: Ints = keys["h"].to_numpy().astype(np.int64)
+    in_one: Ints = h << 32 | keys["segment"].to_numpy()
+    return in_one
 
 
 def _after(name: str) -> str:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ...history.schema import RecordKind, Verdict
 from ..spark.walks import WINDOW_ROWS, Frames, limit_batches, of_kind, walk
-from .coded_columns import executed_at, has_items, is_applied, is_remote
+from .coded_columns import executed_at, has_items, is_applied, is_local, is_remote
 from .foreign import intervals
 from .jobs import BORDERS, JOB, executed, shared, shares
 
@@ -49,6 +49,10 @@ _SUMS = (
     "gtid_snapshots",
     "snapshots",
     "elsewhere",
+    "of_member",
+    "of_certifier",
+    "locals",
+    "foreign_locals",
     *_COLLECTED,
     *_PACED,
 )
@@ -74,7 +78,8 @@ _MOST = (
     "paced_last_number",
     "applied_last_us",
 )
-_STAMPS = ("first_stamp_at", "first_stamp")
+_FIRSTS = ("stamp", "foreign")
+_STAMPS = ("first_stamp_at", "first_stamp", "first_foreign_at")
 LASTS = ("stamp", "stable", "collected", "edge")
 _LASTS = tuple(name for each in LASTS for name in (f"last_{each}_at", f"last_{each}"))
 REPORTED = ("reported_place", "reported_sequence")
@@ -85,6 +90,7 @@ _READ = pl.Schema(
     {
         **dict.fromkeys(("what",), pl.Int32()),
         **dict.fromkeys((*NAMES, "file", "kind", "settings", "gtid_source"), pl.String()),
+        "first_foreign": pl.String(),
         **dict.fromkeys((*map(str, _SUMS), *_LEAST, *_MOST, *_STAMPS, *_LASTS), pl.Int64()),
         **dict.fromkeys(("file_hash", "size", "modified_us"), pl.Int64()),
         **dict.fromkeys((*BEGIN, "assigned", "part", *_INTERVAL, *REPORTED), pl.Int64()),
@@ -154,7 +160,11 @@ def survey(files: DataFrame) -> Survey:
             *[pl.col(str(name)).sum() for name in _SUMS],
             *[pl.col(name).min() for name in _LEAST],
             *[pl.col(name).max() for name in _MOST],
-            pl.col("first_stamp").sort_by("first_stamp_at", nulls_last=True).first(),
+            *[
+                pl.col(f"first_{name}").sort_by(f"first_{name}_at", nulls_last=True).first()
+                for name in _FIRSTS
+            ],
+            pl.col("first_foreign_at").min(),
             *[
                 pl.col(f"last_{name}").sort_by(f"last_{name}_at", nulls_last=False).last()
                 for name in LASTS
@@ -189,6 +199,10 @@ def _bytes() -> Column:
 _ITEMS = ("read_set", "write_set")
 _TEXTS = ("write_keys", "read_keys", "snapshot_set", "stable_set", "settings", "tables")
 _SETS = ("read_set", "snapshot_set", "stable_set")
+_OF_ANY_SOURCE = tuple(
+    kind.value for kind in (RecordKind.START, RecordKind.TRANSACTION, RecordKind.VIEW_CHANGE)
+)
+"""Kinds of rows that histories of all sources have."""
 _DECIDED = ("decided_us", "resets_clock", "snapshot_version", "gtid_source", "gtid_brought")
 _APPLIED = (
     "is_local",
@@ -305,6 +319,7 @@ def _counts() -> list[pl.Expr]:
         "gtid_snapshots": transaction & pl.col("has_snapshot_set"),
         "snapshots": transaction & pl.col("snapshot_version").is_not_null(),
         "elsewhere": kind == RecordKind.EXECUTED_ELSEWHERE.value,
+        **_written_by(transaction),
     }
     stable = (kind == RecordKind.STABLE_SET.value) & pl.col("has_stable_set")
     starts = kind == RecordKind.START.value
@@ -320,22 +335,18 @@ def _counts() -> list[pl.Expr]:
     }
     tick = pl.when(is_applied()).then("started_tick").otherwise("committed_tick")
     sums |= _paced_sums(transaction & certified)
-    collection = kind == RecordKind.COLLECTION.value
-    sums |= {
-        "collections": collection,
-        "closed": collection & (pl.col("last_committed_global") == stamp),
-        "purged_items": pl.when(collection).then(pl.col("purged_items")),
-    }
+    sums |= _collected()
     return [
         *_paced_ends(transaction & certified),
+        *_locals(),
         pl.len().cast(pl.Int64).alias("rows"),
         *[where.sum().cast(pl.Int64).alias(name) for name, where in sums.items()],
         pl.col("format_version").max(),
-        number.min().alias("first_number"),
-        number.max().alias("last_number"),
-        pl.col("place").min().alias("first_place"),
-        pl.col("place").max().alias("last_place"),
-        pl.col("version").min().alias("first_version"),
+        *[
+            end.alias(f"{which}_{name}")
+            for name in ("number", "place", "version")
+            for which, end in (("first", pl.col(name).min()), ("last", pl.col(name).max()))
+        ],
         pl.col("decided_us").min().alias("first_us"),
         pl.col("decided_us").max().alias("last_us"),
         number.filter(stable).min().alias("first_set"),
@@ -354,9 +365,47 @@ def _counts() -> list[pl.Expr]:
             )
         ],
         tick.filter(pl.col("committed_tick").is_not_null()).min().alias("first_tick"),
-        pl.col("version").max().alias("last_version"),
         pl.col(_FILE_SAYS).max(),
     ]
+
+
+def _collected() -> dict[str, pl.Expr]:
+    """Returns the sums over collections, by name."""
+    collection = pl.col("kind") == RecordKind.COLLECTION.value
+    return {
+        "collections": collection,
+        "closed": collection & (pl.col("last_committed_global") == pl.col("sequence_number")),
+        "purged_items": pl.when(collection).then(pl.col("purged_items")),
+    }
+
+
+def _locals() -> list[pl.Expr]:
+    """Returns the numbers of local transactions and of those that another member sent; place and
+    sender of the first of these.
+    """
+    place, origin = pl.col("place"), pl.col("origin")
+    foreign = is_local() & origin.ne_missing(pl.col("observer"))
+    return [
+        is_local().sum().cast(pl.Int64).alias("locals"),
+        foreign.sum().cast(pl.Int64).alias("foreign_locals"),
+        place.filter(foreign).min().alias("first_foreign_at"),
+        origin.filter(foreign).sort_by(place.filter(foreign)).first().alias("first_foreign"),
+    ]
+
+
+def _written_by(transaction: pl.Expr) -> dict[str, pl.Expr]:
+    """Returns, by name, which rows only a member writes: others have no clock, but for a binary
+    log's transactions, which have no origin; and which rows only a certifier does: of a binary log
+    everything was committed, and nothing is known but that.
+    """
+    kind, has_origin = pl.col("kind"), pl.col("origin").is_not_null()
+    has_snapshot = pl.col("snapshot_version").is_not_null() | pl.col("has_snapshot_set")
+    is_certified = pl.col("verdict") == Verdict.CERTIFIED.value
+    return {
+        "of_member": pl.col("decided_us").is_not_null() & (~transaction | has_origin),
+        "of_certifier": ~kind.is_in(_OF_ANY_SOURCE)
+        | (transaction & (has_origin | has_snapshot | ~is_certified)),
+    }
 
 
 def _paced_sums(certified: pl.Expr) -> dict[str, pl.Expr]:

@@ -90,8 +90,7 @@ class History:
     @property
     def source(self) -> Source:
         """Writer of the history; a member, if the settings do not have it."""
-        told = self.settings.get("source")
-        return next((source for source in Source if source == told), Source.MEMBER)
+        return source_of(self.settings)
 
     @property
     def group_source(self) -> str | None:
@@ -144,15 +143,15 @@ def settings_of(
     assigned: pl.DataFrame,
     before: Mapping[Key, KeptHistory],
 ) -> dict[Key, Mapping[str, object]]:
-    """Returns the settings at the begin of each history; `assigned`: how many GTIDs of a source the
-    group assigned, ascending.
+    """Returns the settings at the begin of each history; source and group as its rows show them.
+    `assigned`: how many GTIDs of a source the group assigned, ascending.
 
     Raises:
         AuditWhole: the audit before did not know them.
     """
     known = {
         key: [
-            (row["place"] or 0, _parsed(row["settings"])) for row in rows if row["kind"] in TELLING
+            (row["place"] or 0, parsed(row["settings"])) for row in rows if row["kind"] in TELLING
         ]
         for key, rows in turns.items()
     }
@@ -160,20 +159,46 @@ def settings_of(
     groups = {key: mine[-1]["gtid_source"] for key, mine in by_name(assigned).items()}
     for key, mine in settings.items():
         if key in before:
-            if mine not in ({}, before[key].settings):
+            # Source and group may have been corrected then.
+            told = {name: mine[name] for name in mine.keys() - {"source", "group_source"}}
+            if not told.items() <= before[key].settings.items():
                 raise AuditWhole(f"history {key[1]} of {key[0]} tells its settings only now")
             if key in groups and not _names_group(before[key].settings):
                 raise AuditWhole(f"history {key[1]} of {key[0]} tells its group only now")
             settings[key] = before[key].settings
             continue
-        if _names_group(mine):
+        source = _source(mine, files[key])
+        shown = {"source": source.value}
+        if source is Source.BINARY_LOG:
+            settings[key] = shown
             continue
         if key in groups:
+            shown["group_source"] = groups[key]
+        if not shown.items() <= mine.items():
             place = min(row["first_place"] for row in files[key])
-            settings[key] = _settings_at(place, groups[key], known.values())
-        elif _is_binary_log(files[key]):
-            settings[key] = {"source": Source.BINARY_LOG.value}
+            in_force = _settings_at(place, groups[key], known.values()) if key in groups else {}
+            settings[key] = {**in_force, **mine, **shown}
     return settings
+
+
+def source_of(settings: Mapping[str, object]) -> Source:
+    """Returns the writer that settings name; a member, if they do not have it."""
+    told = settings.get("source")
+    return next((source for source in Source if source == told), Source.MEMBER)
+
+
+def _source(settings: Mapping[str, object], files: Sequence[Row]) -> Source:
+    """Returns the writer of a history: the one that its settings name, unless it has rows that only
+    a member writes, or only who certifies. One without settings is of a binary log if it has
+    transactions that nobody certified.
+    """
+    told = source_of(settings)
+    if any(row["of_member"] for row in files):
+        return Source.MEMBER
+    if any(row["of_certifier"] for row in files):
+        return Source.TOTAL_ORDER if told is Source.BINARY_LOG else told
+    has_transactions = any(row["transactions"] for row in files)
+    return told if _names_group(settings) or not has_transactions else Source.BINARY_LOG
 
 
 def check_files(key: Key, files: Sequence[Row]) -> None:
@@ -287,7 +312,7 @@ def history_of(
         joined_place=joined[0]["place"] if joined else None,
         start={name: start[name] for name in BEGIN} if start else None,
         settings=settings,
-        told=[(row["number"], _parsed(row["settings"])) for row in turns if row["kind"] in TELLING],
+        told=_told(turns, settings),
         # A clock that begins with the history has not begun again.
         resets=sorted(begun.union(lost) - {least(files, "first_number", before)}),
         lost_resets=lost,
@@ -307,6 +332,16 @@ def history_of(
         collections=_collections(key, collections, min(known("first_set"), default=INTEGER_MAX)),
         before=before,
     )
+
+
+def _told(
+    turns: Sequence[Row], settings: Mapping[str, object]
+) -> list[tuple[int, Mapping[str, object]]]:
+    """Returns the numbers of rows with settings, ascending, with these; the first has those of the
+    history, whatever it tells.
+    """
+    told = [(row["number"], parsed(row["settings"])) for row in turns if row["kind"] in TELLING]
+    return [(number, {**each, **settings}) for number, each in told[:1]] + told[1:]
 
 
 def _pace(h: int, known: Callable[[str], list[int]]) -> Pace:
@@ -347,20 +382,12 @@ def _lost_resets(files: Sequence[Row], before: KeptHistory | None) -> list[int]:
     return found
 
 
-def _is_binary_log(files: Sequence[Row]) -> bool:
-    """Returns whether a history without a named writer has transactions of which none has a
-    snapshot, without which nothing is decided.
-    """
-    has_transactions = any(row["transactions"] for row in files)
-    return has_transactions and not any(row["snapshots"] or row["gtid_snapshots"] for row in files)
-
-
 def _names_group(settings: Mapping[str, object]) -> bool:
     """Returns whether settings name the history's group; a binary log belongs to none."""
     return "group_source" in settings or settings.get("source") == Source.BINARY_LOG
 
 
-def _parsed(settings: str | None) -> Mapping[str, object]:
+def parsed(settings: str | None) -> Mapping[str, object]:
     """Returns the settings of a row, parsed; none if somebody has changed their form."""
     try:
         parsed = json.loads(settings or "{}")

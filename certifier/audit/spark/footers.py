@@ -7,6 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import ArrowException, parquet
 
+from ..answers.errors import NO_LOG_ADVICE, UnreadableLog
+
 FEW_ROWS = 500_000
 """Up to so many rows a plan costs more to compile than to interpret."""
 FEW_ITEMS = 3_000_000
@@ -18,6 +20,22 @@ FEW_BYTES = 256 << 20
 FILES_MAX = 1_000
 """Files that are asked; a log of more has many rows."""
 _ITEMS = ("write_set.", "read_set.")
+_PATTERN = frozenset("*?[{")
+"""What makes a path of Spark a pattern."""
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Raises UnreadableLog if a path of this machine has no Parquet file; one with a pattern is
+    left to Spark, and so is one of another machine.
+    """
+    for path in paths:
+        try:
+            local = local_path(path)
+        except ValueError:
+            continue
+        if _PATTERN.isdisjoint(path) and not (local.is_file() or any(local_files([path]))):
+            problem = "has no Parquet file" if local.is_dir() else "is not there"
+            raise UnreadableLog(problem=f"{path} {problem}", advice=NO_LOG_ADVICE)
 
 
 class _Size(NamedTuple):

@@ -29,7 +29,7 @@ from ... import audit
 from ...history import schema
 from ..answers.errors import SparkFailed
 from .java import Java, find_java
-from .walks import BATCH_ROWS, FRAME_ROWS
+from .walks import BATCH_ROWS, FRAME_ROWS, PARTITIONS
 
 _SURROUNDINGS = re.compile(r"^([\w.]+\.\w+Exception: )?(\[[A-Z_.]+\] )?|[. ]*(SQLSTATE: \w+)?$")
 _RAISED = re.compile(r"^\w[\w.]*(?:Error|Exception|Exit|Interrupt): .*$", re.MULTILINE)
@@ -61,7 +61,7 @@ SETTINGS = {
 FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
+    PARTITIONS: "1",
     "spark.sql.adaptive.enabled": "false",
 }
 """Where a plan costs more than its rows: expressions are interpreted, and nothing is divided."""
@@ -162,7 +162,7 @@ def spark_session(
         if master is None or master.startswith("local"):
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-            builder = builder.config("spark.sql.shuffle.partitions", str(8 * cores))
+            builder = builder.config(PARTITIONS, str(8 * cores))
             # Each of Spark's Python workers has a core of its own.
             builder = builder.config("spark.executorEnv.POLARS_MAX_THREADS", "1")
             if _has_this_package(os.environ["PYSPARK_PYTHON"]):

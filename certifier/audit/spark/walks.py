@@ -26,6 +26,12 @@ from pyspark.sql.types import (
 
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 """Spark's setting of how many rows it sends to a worker at a time."""
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""Spark's setting of how many tasks rows are divided among."""
+PARTITION_BYTES = 4 << 20
+"""Bytes of files for each: a task sorts some ten times as many."""
+PARTITIONS_MAX = 50_000
+"""More ask too much of the driver; what memory does not hold of a task goes to its disk."""
 BATCH_BYTES = 64 << 20
 """Bytes that these have, about: a column of 2 GB ends the audit, whatever memory there is."""
 FRAME_ROWS = 65_536
@@ -75,6 +81,15 @@ def limit_batches(spark: SparkSession, window_bytes: int) -> None:
     spark.conf.set(BATCH_ROWS, min(rows, FRAME_ROWS, int(asked)))
 
 
+def divide(spark: SparkSession, size: int) -> None:
+    """Has Spark divide the rows of files of `size` bytes among as many tasks as these ask for, from
+    now on, unless somebody has set how many. Spark's own 200 are too many for a small log, and too
+    few for that of a year.
+    """
+    if spark.sparkContext.getConf().get(PARTITIONS) is None:
+        spark.conf.set(PARTITIONS, min(size // PARTITION_BYTES + 1, PARTITIONS_MAX))
+
+
 def _frames(batches: Iterable[pa.RecordBatch]) -> Frames:
     """Yields the rows of batches, of several at once where they are small."""
     held: list[pa.RecordBatch] = []
@@ -107,7 +122,7 @@ def is_divided(rows: DataFrame) -> bool:
     """Returns whether rows are divided among tasks; if not, one task reads, sorts and walks them,
     and nothing is moved.
     """
-    return rows.sparkSession.conf.get("spark.sql.shuffle.partitions") != "1"
+    return rows.sparkSession.conf.get(PARTITIONS) != "1"
 
 
 def whole(frames: Frames, keys: Sequence[str]) -> Frames:
