@@ -52,16 +52,15 @@ from ..rows.sequence import (
 from ..rows.states import KEYS, segment, state_rows, with_states
 from ..rows.tails import tails_of
 from ..spark.walks import Frames, concatenated, in_order, walk, whole
+from .blocks import blocks_to_keep, wrong_blocks
 from .gtids import (
     AUDITED_PLACE,
     Elsewhere,
-    blocks_to_keep,
     elsewhere_at,
     gtid_checks,
     intervals_elsewhere,
     intervals_used,
     without_used,
-    wrong_blocks,
 )
 from .stable_sets import TOLD_BY, purge_checks, window_checks, wrong_stable_sets
 
