@@ -296,7 +296,8 @@ class MemberConfig(SecuritySettings):
     second while the folder takes no files. It has to be less than the data folder's free space."""
     certification_log_keys: bool = False
     """Write readable keys of the embedded store's rows, too, never values. Default false: items are
-    hashes, which reveal nothing of the store."""
+    hashes. They hide no key that can be guessed: who reads the log can hash every number of an
+    account in seconds, and sees which were written."""
 
     log_tls_authority: File = None
     """PEM file: authorities of the log servers' certificates. With the two below, the log is
