@@ -6,6 +6,7 @@ with, are renewed by `pytest --rewrite`.
 
 import ast
 import inspect
+import json
 import os
 import re
 from collections.abc import Callable
@@ -18,6 +19,11 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import groupcert
+from groupcert.certifier.core import Certifier, CertifierOptions
+from groupcert.certifier.history import schema
+from groupcert.certifier.history.recorder import HistoryRecorder, Report
+from groupcert.certifier.position import position_of
+from groupcert.certifier.records import Transaction
 from groupcert.members.services.metrics import measurements
 from groupcert.members.settings.member import MemberConfig
 from groupcert.members.settings.replica import ReplicaConfig
@@ -27,7 +33,9 @@ from groupcert.v1.applier_pb2 import GetApplierStatusResponse
 from groupcert.v1.error_pb2 import Reason, RetryAdvice
 from groupcert.v1.group_pb2 import GroupStatus
 from groupcert.v1.postgresql_pb2 import PostgresqlStatus
+from tests.audit.histories import GROUP
 from tests.bench import whatif_targets
+from tests.certifier.history.chained_json import as_json
 from tests.sources import ROOT, Source, tree
 from tests.test_floors import FLOORS
 from tests.test_readmes import READMES, without_blocks
@@ -179,6 +187,35 @@ def metrics_table(status: Message) -> str:
     return "\n".join(rows)
 
 
+def columns_table() -> str:
+    """Returns the table of the columns of a certification log."""
+    rows = ["| number | column | type | meaning |", "| --- | --- | --- | --- |"]
+    for number, (name, kind, meaning) in enumerate(schema.COLUMNS):
+        shown = "" if name == "chain" else number
+        rows.append(f"| {shown} | `{name}` | {kind} | {meaning} |".replace("|  |", "| |"))
+    return "\n".join(rows)
+
+
+def chained_rows() -> str:
+    """Returns rows of a certification log with their chains, as other tools may check them."""
+    certifier = Certifier(CertifierOptions(group_source=GROUP))
+    recorder = HistoryRecorder(certifier, "m1", schema.Source.MEMBER, "7f")
+    sent = Transaction(position_of(1, 0), "m2", 0, [2**64 - 1, 7])
+    told = Report(
+        1,
+        1,
+        bytes(range(8)),
+        schema.place_of(sent.position, schema.RecordKind.TRANSACTION),
+        b"\xab",
+    )
+    rows = [
+        recorder.start(position_of(0, 0)),
+        *recorder.transaction(sent, certifier.certify(sent), {"write_keys": ["\u00e9,", ""]}),
+        recorder.report(position_of(2, 0), "m2", "1", told),
+    ]
+    return "\n".join(["```json", *map(json.dumps, as_json(rows)), "```"])
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "metrics of members": ("members/services/README.md", lambda: metrics_table(GroupStatus())),
     "metrics of appliers": (
@@ -203,6 +240,12 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
         "members/settings/README.md",
         lambda: settings_table(SecuritySettings, own=False),
     ),
+    "columns of a certification log": ("certifier/history/README.md", columns_table),
+    "kinds of rows": (
+        "certifier/history/README.md",
+        lambda: ", ".join(f"`{kind}`" for kind in schema.RecordKind) + ".",
+    ),
+    "a chain": ("certifier/history/README.md", chained_rows),
     "predictions": ("applier/whatif/README.md", whatif_targets.table),
 }
 
