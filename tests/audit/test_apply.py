@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from groupcert.certifier.audit.answers.findings import Code
 from groupcert.certifier.audit.answers.result import Result
-from groupcert.certifier.audit.apply import apply
+from groupcert.certifier.audit.apply import apply, times
+from groupcert.certifier.audit.rows import states
 from groupcert.certifier.audit.rows.certification_log import Log
 from groupcert.certifier.history.schema import RecordKind, Row
 from tests.audit.histories import Workload, random_order, rows_of, tight, write
@@ -135,7 +136,11 @@ def audited(
     histories.append(_renamed(untold, "untold"))
     histories.append([{**row, "history": "2"} for row in _renamed(untold, "clean-1")])
     folder = tmp_path_factory.mktemp("apply")
-    return apply.run(Log(spark, write(folder, *histories))), places, histories[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "SEGMENT_ROWS", 30)
+        patch.setattr(times, "PART_TICKS", 16)
+        result = apply.run(Log(spark, write(folder, *histories)))
+    return result, places, histories[0]
 
 
 def test_each_fault_is_found_at_its_place_and_nothing_else(

@@ -14,9 +14,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import polars as pl
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import Row
 
 from ..answers.findings import ROWS_MAX, Code, Finding
 from ..answers.result import Result
@@ -31,8 +30,9 @@ from ..rows.checks import (
 )
 from ..rows.coded_columns import has_items
 from ..rows.items import facts
+from ..rows.states import KEYS, Begins, segment, segment_of
 from ..rows.surveyed_history import History
-from ..spark.walks import Frames, in_order, walk
+from ..spark.walks import Frames, in_order, walk, whole
 from .times import observers
 
 
@@ -66,6 +66,10 @@ _FLAG = pl.Schema(
     }
 )
 _VISIBLE = ("any_tick", "any_number", "single_tick", "single_number")
+_MET = pl.Schema(
+    dict.fromkeys(KEYS, pl.Int32())
+    | dict.fromkeys(("number", "committed_tick", *_VISIBLE), pl.Int64())
+)
 
 
 def run(log: Log) -> Result:
@@ -148,7 +152,8 @@ def _ran(log: Log, histories: list[int]) -> DataFrame:
 
 def _flags_of(log: Log, ran: DataFrame) -> DataFrame:
     """Returns all flags: a transaction's number and that of the other one, an earlier one."""
-    rows = ran.select("h", "number", "started_tick", "committed_tick", "remote", "alone")
+    told_of = ("number", "started_tick", "committed_tick", "remote", "alone")
+    rows = ran.select("h", segment(), *told_of)
     told = facts(log)
     together = told.where(F.col("beside").isNotNull()).select(
         "h",
@@ -164,35 +169,83 @@ def _flags_of(log: Log, ran: DataFrame) -> DataFrame:
         F.col("not_awaited").alias("other"),
         F.lit(None).cast("long").alias("item"),
     )
-    walked = walk(in_order(rows, ["h"], ["number"]), _out_of_order, _FLAG)
+    flagged = _OutOfOrder(_visible_before(log, rows)).flags
+    walked = walk(in_order(rows, KEYS, ["number"]), flagged, _FLAG)
     return walked.union(together).union(soon)
 
 
-def _out_of_order(frames: Frames) -> Frames:
-    """Yields the flags of those that ran beside one that must run alone, and of those that were
-    visible too early. The last row is kept between frames, with what was visible up to it.
+def _visible_before(log: Log, rows: DataFrame) -> pl.DataFrame:
+    """Returns for each segment but a history's first what was visible before it, as a row that
+    stands before its own: the last row, and the latest of `_VISIBLE`.
     """
-    left: pl.DataFrame | None = None
-    nothing = [pl.lit(None, pl.Int64).alias(name) for name in _VISIBLE]
-    for frame in frames:
-        new = frame.with_columns(*nothing, is_kept=pl.lit(value=False))
-        both = _with_visible(new if left is None else pl.concat([left, new]))
-        before = [
-            pl.col(name).shift(1).over("h") for name in (*_VISIBLE, "number", "committed_tick")
-        ]
-        names = (*_VISIBLE, "last_number", "last_tick")
-        seen = both.with_columns(
-            each.alias(f"before_{name}") for name, each in zip(names, before, strict=True)
-        ).filter(~pl.col("is_kept"))
-        for why, other, holds in _rules():
-            yield seen.filter(holds).select(
-                "h",
-                "number",
-                pl.lit(int(why), pl.Int32).alias("why"),
-                pl.col(f"before_{other}_number").alias("other"),
-                pl.lit(None, pl.Int64).alias("item"),
+    if all(segment_of(history.last_number) == 0 for history in log.histories):
+        return pl.DataFrame(schema=_MET)
+
+    def latest(counts: Column) -> Column:
+        return F.max(F.when(counts, F.struct("committed_tick", "number")))
+
+    remote = F.col("remote")
+    last = F.max_by("committed_tick", "number").alias("committed_tick")
+    each = rows.groupBy(*KEYS).agg(
+        F.max("number").alias("number"),
+        last,
+        latest(remote).alias("any"),
+        latest(remote & F.col("alone")).alias("single"),
+    )
+    found: list[tuple[object, ...]] = []
+    met: dict[str, tuple[int, int] | None] = {}
+    before = None
+    for row in sorted(each.collect(), key=lambda row: (row["h"], row["segment"])):
+        if before is None or before["h"] != row["h"]:
+            met = {"any": None, "single": None}
+        else:
+            ticks = (part for name in met for part in met[name] or (None, None))
+            told = (before["number"], before["committed_tick"])
+            found.append((row["h"], row["segment"], *told, *ticks))
+        for name, known in met.items():
+            mine = tuple(row[name]) if row[name] else None
+            met[name] = max(filter(None, (known, mine)), default=None)
+        before = row
+    return pl.DataFrame(found, schema=_MET, orient="row")
+
+
+class _OutOfOrder(NamedTuple):
+    """The walk over the rows of segments in order, each segment behind the row that `met` has of
+    what was before it.
+    """
+
+    met: pl.DataFrame
+
+    def flags(self, frames: Frames) -> Frames:
+        """Yields the flags of those that ran beside one that must run alone, and of those that were
+        visible too early.
+        """
+        met = Begins.of(self.met)
+        nothing = [pl.lit(None, pl.Int64).alias(name) for name in _VISIBLE]
+        for frame in whole(frames, KEYS):
+            new = frame.with_columns(*nothing, is_kept=pl.lit(value=False))
+            kept = met.within(frame).with_columns(
+                *[pl.lit(value=False).alias(name) for name in ("remote", "alone")],
+                pl.lit(None, pl.Int64).alias("started_tick"),
+                is_kept=pl.lit(value=True),
             )
-        left = both.tail(1).with_columns(is_kept=pl.lit(value=True))
+            rows = pl.concat([kept.select(new.columns), new]).sort(*KEYS, "number")
+            both = _with_visible(rows)
+            before = [
+                pl.col(name).shift(1).over(KEYS) for name in (*_VISIBLE, "number", "committed_tick")
+            ]
+            names = (*_VISIBLE, "last_number", "last_tick")
+            seen = both.with_columns(
+                each.alias(f"before_{name}") for name, each in zip(names, before, strict=True)
+            ).filter(~pl.col("is_kept"))
+            for why, other, holds in _rules():
+                yield seen.filter(holds).select(
+                    "h",
+                    "number",
+                    pl.lit(int(why), pl.Int32).alias("why"),
+                    pl.col(f"before_{other}_number").alias("other"),
+                    pl.lit(None, pl.Int64).alias("item"),
+                )
 
 
 def _with_visible(rows: pl.DataFrame) -> pl.DataFrame:
@@ -208,13 +261,13 @@ def _with_visible(rows: pl.DataFrame) -> pl.DataFrame:
             pl.when(counts).then(pl.col(of)).otherwise(pl.col(each)).alias(each)
             for each, of in own.items()
         )
-        latest = pl.col(tick).cum_max().over("h")
+        latest = pl.col(tick).cum_max().over(KEYS)
         found = found.with_columns(
-            latest.forward_fill().over("h").alias(tick),
+            latest.forward_fill().over(KEYS).alias(tick),
             pl.when(pl.col(tick) == latest)
             .then(pl.col(number))
             .forward_fill()
-            .over("h")
+            .over(KEYS)
             .alias(number),
         )
     return found

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from ..answers.result import JsonObject
@@ -18,12 +18,14 @@ from ..rows.checks import is_true
 from ..rows.critical_path import Ints
 from ..rows.jobs import JOB, share_us
 from ..rows.pace import BUCKETS
+from ..rows.states import KEYS, Begins
 from ..rows.stretches import measured_by_stamps, totals
 from ..rows.surveyed_history import History
 from ..spark.walks import (
     Frames,
     concatenated,
     in_order,
+    is_divided,
     of_kind,
     walk,
     whole,
@@ -51,6 +53,8 @@ _SPAN = pl.Schema(
 _TOGETHER = ("h", "started_tick", "committed_tick", *JOB)
 """The columns that the transactions of a job have alike, in the order of their start."""
 _TABLE = "h int, bucket long, p50_us long, p95_us long, max_us long, count long"
+PART_TICKS = 1 << 16
+"""Ticks of an applier in which a task looks at what began."""
 LAG_STEPS = 64
 """Steps of a lag's histogram between a value and its double: its percentiles are to 1 %."""
 
@@ -110,7 +114,7 @@ def observers(
     Args:
         ran: the visible transactions of histories that have ticks, see `apply.py`.
         flags: those of transactions that ran beside, or before, what they depend on.
-    Cost: a shuffle of the transactions by bucket, and one by history.
+    Cost: a shuffle of the transactions by bucket, and one by `PART_TICKS`.
     """
     times = ("started_us", "committed_us", "decided_us")
     rows = ran.where("remote").select(
@@ -120,11 +124,12 @@ def observers(
         "worker",
         *times,
         F.coalesce("executed_us", "committed_us").alias("executed_us"),
+        _part(ran).alias("segment"),
     )
     spans = walk(rows, _buckets_of(ticked).spans, _SPAN)
     made = concatenated(
         walk(in_order(spans, ("bucket", "h"), ["from_us"]), _of_buckets, _TIMES),
-        walk(in_order(rows, ["h"], _TOGETHER[1:]), _of_workers, _TIMES),
+        walk(in_order(rows, KEYS, _TOGETHER[1:]), _Beside(_edges(rows)).of_workers, _TIMES),
         walk(flags, _of_flags, _TIMES),
     )
     found = pl.DataFrame(made.toArrow(), schema=_TIMES)
@@ -176,42 +181,50 @@ def _rank(ordered: pl.Expr, percent: int) -> pl.Expr:
     return ordered.slice(rank.cast(pl.Int64) - 1, 1).first()
 
 
-def _of_workers(frames: Frames) -> Frames:
-    """Yields each worker's work; and how many transactions an applier ran, and of these beside
-    another: one that began before it and was not visible, or that began before it was visible
-    itself. The last row is held until the next one is known.
+def _part(rows: DataFrame) -> Column:
+    """Returns the part of its applier's ticks in which a transaction began."""
+    part = F.floor(F.col("started_tick") / PART_TICKS) if is_divided(rows) else F.lit(0)
+    return part.cast("int")
+
+
+def _edges(rows: DataFrame) -> pl.DataFrame:
+    """Returns for each part the newest tick at which one that began before it was visible, and the
+    tick at which the next part begins.
     """
-    left: pl.DataFrame | None = None
-    for frame in whole(frames, _TOGETHER):
-        timed = frame.with_columns(share_us(*_TOGETHER))
-        work = timed.group_by("h", "worker").agg(
-            pl.len().alias("transactions"), pl.col("took_us").sum().alias("busy_us")
-        )
-        yield of_kind(_WORKER, work)
-        rows = frame.select(
-            "h",
-            "started_tick",
-            "committed_tick",
-            newest="committed_tick",
-            is_counted=pl.lit(value=True),
-        )
-        both = rows if left is None else pl.concat([left, rows])
-        both = both.with_columns(pl.col("newest").cum_max().over("h"))
-        last = pl.int_range(pl.len()) == pl.len() - 1
-        yield of_kind(_BESIDE, _beside(both, pl.col("is_counted") & ~last))
-        # The last row, and what was visible up to the one before it.
-        left = both.tail(2).with_columns(is_counted=last)
-    if left is not None:
-        yield of_kind(_BESIDE, _beside(left, pl.col("is_counted")))
+    ends = F.max("committed_tick").alias("newest"), F.min("started_tick").alias("begin")
+    each = pl.DataFrame(rows.groupBy(*KEYS).agg(*ends).toArrow()).sort(KEYS)
+    return each.select(
+        *KEYS,
+        pl.col("newest").cum_max().shift(1).over("h"),
+        pl.col("begin").shift(-1).over("h").alias("next"),
+    )
 
 
-def _beside(rows: pl.DataFrame, counted: pl.Expr) -> pl.DataFrame:
-    """Counts the transactions, in the order of their start, and those that ran beside another."""
-    earlier = pl.col("newest").shift(1).over("h") > pl.col("started_tick")
-    later = pl.col("started_tick").shift(-1).over("h") < pl.col("committed_tick")
-    both = rows.with_columns(is_beside=is_true(earlier) | is_true(later))
-    mine = both.filter(counted).group_by("h")
-    return mine.agg(pl.len().alias("transactions"), pl.col("is_beside").sum().alias("beside"))
+class _Beside(NamedTuple):
+    """The walk over the transactions that an applier ran, in the order of their start, in parts."""
+
+    edges: pl.DataFrame
+
+    def of_workers(self, frames: Frames) -> Frames:
+        """Yields each worker's work; and how many transactions an applier ran, and of these beside
+        another: one that began before it and was not visible, or that began before it was visible
+        itself.
+        """
+        edges = Begins.of(self.edges)
+        for frame in whole(frames, KEYS):
+            timed = frame.with_columns(share_us(*_TOGETHER))
+            work = timed.group_by("h", "worker").agg(
+                pl.len().alias("transactions"), pl.col("took_us").sum().alias("busy_us")
+            )
+            yield of_kind(_WORKER, work)
+            rows = frame.join(edges.within(frame), KEYS, "left", maintain_order="left")
+            met = pl.col("committed_tick").cum_max().shift(1).over(KEYS)
+            follows = pl.col("started_tick").shift(-1).over(KEYS).fill_null(pl.col("next"))
+            earlier = pl.max_horizontal(met, "newest") > pl.col("started_tick")
+            later = follows < pl.col("committed_tick")
+            beside = rows.with_columns(is_beside=is_true(earlier) | is_true(later)).group_by("h")
+            counts = pl.len().alias("transactions"), pl.col("is_beside").sum().alias("beside")
+            yield of_kind(_BESIDE, beside.agg(counts))
 
 
 def _summary(

@@ -5,7 +5,7 @@ computes the state at the begin of each segment, a few bytes a segment.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -41,13 +41,10 @@ def with_states(frames: Frames, states: States, begins: pl.DataFrame) -> Frames:
         frames: rows in the order of `KEYS` and `number`.
         begins: `KEYS` and each state, see `begins_of_long`.
     """
-    begins = begins.select(*KEYS, *states).sort(KEYS)
-    known = _in_one(begins)
+    known = Begins.of(begins.select(*KEYS, *states))
     left: pl.DataFrame | None = None
     for frame in frames:
-        # A frame has few segments, and a history may have millions.
-        wanted = np.searchsorted(known, _in_one(frame.select(KEYS).unique()))
-        here = begins[np.unique(wanted[wanted < len(known)])]
+        here = known.within(frame)
         if left is not None:
             here = pl.concat([left, here.join(left, KEYS, "anti")])
         held = frame.with_columns(state.alias(_after(name)) for name, state in states.items())
@@ -66,6 +63,28 @@ def with_states(frames: Frames, states: States, begins: pl.DataFrame) -> Frames:
         # A segment that goes on in the next frame begins there with what its last row here has
         # left.
         left = held.tail(1).select(*KEYS, *[pl.col(_after(name)).alias(name) for name in states])
+
+
+class Begins(NamedTuple):
+    """Rows that stand at the begin of segments. A frame has few segments, and a history may have
+    millions, so that they are searched for, not joined.
+    """
+
+    rows: pl.DataFrame
+    keys: Ints
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> "Begins":
+        """Takes rows with `KEYS`, one a segment, in any order."""
+        ordered = rows.sort(KEYS)
+        return cls(ordered, _in_one(ordered))
+
+    def within(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Returns the rows of the segments that a frame has rows of."""
+        wanted = _in_one(frame.select(KEYS).unique())
+        at = np.searchsorted(self.keys, wanted)
+        at = at[at < len(self.keys)]
+        return self.rows[at[np.isin(self.keys[at], wanted)]]
 
 
 def _in_one(keys: pl.DataFrame) -> Ints:
