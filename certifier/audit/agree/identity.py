@@ -52,9 +52,9 @@ def wrong_settings(log: Log, groups: Iterable[Sequence[History]]) -> Iterator[Fi
                 wanted["group_source"] = history.group_source
             begin = [pair for pair in row.begin if pair[0] in wanted]
             found = {**dict(row.value), **dict(begin), "source": row.source}
-            names = sorted(
-                name for name in {*wanted, *found} if wanted.get(name) != found.get(name)
-            )
+            # A release may write settings that another one does not know.
+            both = wanted.keys() & found.keys()
+            names = sorted(name for name in both if wanted[name] != found[name])
             if names:
                 texts = (_text(wanted, names), _text(found, names), _why(history, known, row))
                 yield Finding(Code.SETTINGS_WRONG, *history.name, row.place, *texts)
@@ -139,7 +139,7 @@ def _in_force(
 
 
 def _text(values: Mapping[str, str], names: Sequence[str]) -> str:
-    return ", ".join(f"{name}={values.get(name, 'none')}" for name in names)
+    return ", ".join(f"{name}={values[name]}" for name in names)
 
 
 def _why(history: History, known: _Value, row: _Telling) -> str:
