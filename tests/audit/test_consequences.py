@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
-from groupcert.certifier.audit.answers.causes import told_once
+from groupcert.certifier.audit.answers.causes import FOLLOWS_MESSAGES, told_once
 from groupcert.certifier.audit.answers.findings import Code, Finding
 from groupcert.certifier.audit.answers.result import Result
+from groupcert.certifier.history.schema import LOG_SEQUENCE_SHIFT
 
 
 def finding(code: Code, place: int, history: str = "1") -> Finding:
@@ -46,6 +47,34 @@ def test_histories_of_one_name_are_told_apart() -> None:
     missed = finding(Code.CONFLICT_MISSED, 3)
     assert left(anomaly, missed) == [missed]
     assert left(anomaly, missed._replace(history="2")) == [anomaly, missed._replace(history="2")]
+
+
+MESSAGE = 1 << LOG_SEQUENCE_SHIFT
+
+
+@pytest.mark.parametrize(
+    ("cause", "code", "reaches_for_good"),
+    [
+        (Code.RECORD_EDITED, Code.CONFLICT_MISSED, False),
+        (Code.MEMBERS_DISAGREE, Code.WINDOW_WRONG, False),
+        (Code.RECORD_EDITED, Code.REPORT_WRONG, True),
+        (Code.SETTINGS_WRONG, Code.WINDOW_WRONG, True),
+    ],
+)
+def test_the_rule_expects_something_else_for_a_while_behind_a_changed_row(
+    cause: Code, code: Code, reaches_for_good: bool
+) -> None:
+    begin = finding(cause, 3 * MESSAGE)
+    near = finding(code, (3 + FOLLOWS_MESSAGES) * MESSAGE)
+    far = finding(code, (4 + FOLLOWS_MESSAGES) * MESSAGE)
+    assert left(near, begin) == [begin]
+    assert left(far, begin) == ([begin] if reaches_for_good else [begin, far])
+
+
+@pytest.mark.parametrize("code", [Code.RECORD_EDITED, Code.APPLIED_TOGETHER, Code.HISTORY_CUT])
+def test_some_findings_follow_from_no_row_before_theirs(code: Code) -> None:
+    begin, own = finding(Code.RECORD_EDITED, 3), finding(code, 4)
+    assert left(begin, own) == [begin, own]
 
 
 def test_what_was_not_kept_follows_as_often_as_what_was() -> None:

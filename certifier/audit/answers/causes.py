@@ -2,13 +2,15 @@
 
 A finding follows from another one of its history at the same place, of which the first in `_FIRST`
 is the cause; and one behind a row that was changed may follow from that: the row is not what was
-decided, and what the rule or a chain expects next was derived from it. All are in the table.
+decided, and what the rule expects of the next ones was derived from it, and of every later report
+what a chain or a digest expects. Wrong settings may be behind all that comes. All are in the table.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ...history.schema import LOG_SEQUENCE_SHIFT
 from .findings import Code, Finding, Severity
 from .result import Result
 
@@ -24,6 +26,10 @@ _CHANGED = (
 """Findings of what was changed, or is not what was decided; the first tells most about a row."""
 _CODES = tuple(Code)
 _FIRST = (*_CHANGED[:3], Code.RECORD_MISSING, Code.RECORD_REORDERED)
+FOLLOWS_MESSAGES = 10_000
+"""Messages of the log in which the rule may still expect something else because of a changed row:
+by then its version is stable everywhere, and no snapshot is older."""
+_FOR_GOOD = {Code.REPORT_WRONG, Code.DIGEST_WRONG}
 _BY_THEMSELVES = {
     *_CHANGED[:3],
     Code.RECORD_MISSING,
@@ -85,18 +91,20 @@ def told_once(results: Sequence[Result]) -> Told:
     told: list[Finding] = []
     following: dict[Name, list[Finding]] = {}
     for mine in of_history.values():
+        settings: Finding | None = None
         changed: Finding | None = None
         in_digest: Finding | None = None
         last: Finding | None = None
         for finding in sorted(mine, key=_order):
-            code, place = finding.code, finding.place
-            cause: Finding | None
-            if last is not None and last.place == place:
-                cause = last
+            code = finding.code
+            if last is not None and last.place == finding.place:
+                cause: Finding | None = last
             elif code is Code.DIGEST_WRONG and in_digest is not None:
                 cause = in_digest
+            elif code in _BY_THEMSELVES:
+                cause = None
             else:
-                cause = changed if code not in _BY_THEMSELVES else None
+                cause = changed if changed and _reaches(changed, finding) else settings
             if code in _IN_DIGESTS:
                 in_digest = in_digest or cause or finding
             if cause is not None:
@@ -104,10 +112,18 @@ def told_once(results: Sequence[Result]) -> Told:
                 continue
             told.append(finding)
             last = finding
-            if changed is None and code in _CHANGED:
+            if code in _CHANGED:
                 changed = finding
+            if code is Code.SETTINGS_WRONG:
+                settings = finding
     told.sort(key=lambda each: (each.place, each.observer, each.history))
     return Told(told, left_of(counts, found.values(), told), following)
+
+
+def _reaches(changed: Finding, finding: Finding) -> bool:
+    """Returns whether a finding may follow from a changed row before it."""
+    begin, end = (each.place >> LOG_SEQUENCE_SHIFT for each in (changed, finding))
+    return finding.code in _FOR_GOOD or end - begin <= FOLLOWS_MESSAGES
 
 
 def _order(finding: Finding) -> tuple[int, int, bool, int]:
