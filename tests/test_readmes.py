@@ -106,6 +106,8 @@ LANGUAGES = {
     "python": "a program of a user, in a process of its own; with `Client(` at a group",
     "toml": "loaded as what its label says: SETTINGS_FILES",
     "jsonl": "a trace; the file that its label names, beside the README, is the same",
+    "js": "a program for node: tests/certifier/history/test_other_readers.py",
+    "json": "rows for that program",
     "text": "a drawing: nothing to run, and no command in it",
 }
 # How each verb is run.

@@ -20,15 +20,22 @@ WORKLOAD = Workload(transactions=200, read_share=0.5)
 
 @pytest.mark.skipif(NODE is None, reason="there is no node")
 def test_a_chain_is_read_in_another_language(tmp_path: Path) -> None:
-    found = re.search(r"^```js chain\n(.*?)^```$", README.read_text(), re.MULTILINE | re.DOTALL)
-    assert found
-    (tmp_path / "verify.mjs").write_text(found[1])
+    (tmp_path / "verify.mjs").write_text(block("js chain"))
+    shown = [json.loads(line) for line in block("json").splitlines()]
+    assert read(tmp_path, shown) == (0, f"{len(shown)} rows fit the chain")
     made = rows_of(random_order(1, WORKLOAD), "m1", WORKLOAD)
     made[5]["write_keys"] = ["\N{GRINNING FACE}", "a,b"]
     rows = list(as_json(made))
     assert read(tmp_path, rows) == (0, f"{len(rows)} rows fit the chain")
     rows[7] |= {"decided_us": f"{rows[7]['decided_us']}0"}
     assert read(tmp_path, rows) == (1, "row 8 does not fit the chain")
+
+
+def block(kind: str) -> str:
+    """The one block of a kind in the README."""
+    text = README.read_text()
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(found)
 
 
 def read(folder: Path, rows: list[dict[str, JsonValue]]) -> tuple[int, str]:
